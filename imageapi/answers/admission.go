@@ -26,14 +26,14 @@ type Jobs interface {
 // that.
 const maxAwaited = 3
 
-// Admit answers what admission asks: may a pod of a namespace of a cluster run an image? It is the
-// verdict of an answer about the reference, with what admission needs beside it. ref is the zero
-// Reference for text that is none. The program asks, so rights are not looked at. An error says
-// that the store, or the policies, cannot be read.
+// Admit answers the question of admission: may a pod in a namespace of a cluster run an image? It
+// returns the verdict of an answer about the reference, with further facts for admission. ref is
+// the zero Reference for a text that is no reference. Admit checks no rights, because the program
+// itself asks. An error means that the store or the policies cannot be read.
 //
-// Only a registry, or a store, that cannot be read makes it unknown whether an image meets a
-// policy. Whatever who may push, or who may create pods, can bring about counts as not met: there
-// is no such image, it was not imported in time, or it cannot be read.
+// Only if a registry or the store cannot be read is it unknown whether an image meets a policy. A
+// failure that users who may push or create pods can cause counts as not met: there is no such
+// image, it was not imported in time, or it cannot be read.
 func (a *Answerer) Admit(ctx context.Context, cluster, namespace string, ref reference.Reference) (j admit.Judgement, err error) {
 	set, err := a.Policies.Set(ctx)
 	if err != nil {
@@ -75,7 +75,7 @@ func (a *Answerer) Admit(ctx context.Context, cluster, namespace string, ref ref
 	if err != nil {
 		return j, err
 	}
-	// the registry is asked first where the tag leads
+	// first ask the registry where the tag leads
 	if stale, why := signatures.TooOld(by, m.ref, led.Checked, a.now()); len(stale) > 0 {
 		missing, err := a.imported(ctx, cluster, m.ref)
 		if err != nil {

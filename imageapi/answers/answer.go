@@ -42,8 +42,8 @@ type Use interface {
 	Keys(digest string, image *imagev1.Image) []string
 	// Digests are those that pods run or workloads need, whether the images are stored or not.
 	Digests() []string
-	// Runs are the digests that pods run, whether the images are stored or not, and the tags that
-	// pods name of which it is not known what they run.
+	// Runs returns the digests that pods run, whether the images are stored or not, and the tags that
+	// pods name without reporting what they run.
 	Runs() (digests, references []string)
 	// StaleReasons say which clusters' pods are not known as of now, and WorkloadStaleReasons which
 	// workloads.
@@ -63,8 +63,8 @@ type Containers interface {
 
 // Naming knows the pods that name tags.
 type Naming interface {
-	// Running counts the pods that name one of some tags and are outdated, or of which that is
-	// unknown.
+	// Running counts the pods that name one of some tags and are outdated, and the pods for which it
+	// is unknown whether they are.
 	Running(tags []string, as func(usage.Tagged) usage.Run) (outdated, unknown usage.Count)
 }
 
@@ -72,12 +72,12 @@ type Naming interface {
 type Registries interface {
 	// Sources returns the references that a mirror's name may stand for.
 	Sources(ref reference.Reference) []reference.Reference
-	// Mirrors returns the names that a reference has on mirrors, by which pods may name it, too.
+	// Mirrors returns the names of a reference on mirrors, which pods may use, too.
 	Mirrors(ref reference.Reference) []reference.Reference
 	// Confirmed returns when a registry last confirmed that a reference leads to a digest; zero if
 	// that is not known. Tags tell it themselves.
 	Confirmed(ctx context.Context, ref reference.Reference, digest string) time.Time
-	// Immutable returns the rule of the configuration by which a tag must not move; "" if it may.
+	// Immutable returns the rule of the configuration that forbids a tag to move; "" if it may move.
 	Immutable(ref reference.Reference) string
 }
 
@@ -122,8 +122,8 @@ func (a *Answerer) session(ctx context.Context) *session {
 	return s
 }
 
-// own is a session of the program itself, whose rights are not looked at, for the pods of a
-// namespace or, with "", of none.
+// own returns a session of the program itself, which checks no rights. It judges for the pods of a
+// namespace or, with "", for no namespace.
 func (a *Answerer) own(namespace string) *session {
 	return &session{Answerer: a, resolver: resolver{source: &source{images: a.Images, tags: a.Tags}, mirrored: a.Sources, policies: a.Policies, namespace: namespace, running: func() []string { return a.Use.Digests() }}}
 }
@@ -390,8 +390,8 @@ func (s *session) led(ctx context.Context, repository string) (map[string][]Form
 	return found.led, found.err
 }
 
-// formerTags says which tags led to which digests before, and when last. One that leads to a digest
-// now is not among its former tags.
+// formerTags returns for each digest the tags that led to it before, and until when. It leaves out
+// a tag that leads to the digest now.
 func formerTags(all []imagev1.ImageTag) map[string][]FormerTag {
 	led := map[string][]FormerTag{}
 	for i := range all {
@@ -410,7 +410,8 @@ func formerTags(all []imagev1.ImageTag) map[string][]FormerTag {
 	return led
 }
 
-// judged fills in the verdict for the very reference; for a digest alone, that in each repository.
+// judged fills in the verdict for the reference or, if that is only a digest, the verdict in each
+// repository.
 func (s *session) judged(ctx context.Context, a *Answer, q Question, m *resolved) {
 	if m.image == nil || a.Meaning.ArtifactType != "" {
 		return
@@ -541,8 +542,8 @@ func ofNamespace(all []string, namespace string) []string {
 	})
 }
 
-// naming names the pods that name a tag of which it is not known where it leads, in their order.
-// more is true if it names only some.
+// naming returns the names of pods that name a tag, if it is not known where the tag leads. more is
+// true if it returns only some.
 func (s *session) naming(ctx context.Context, m *resolved) (pods []string, more bool, err error) {
 	if m.digest != "" || m.ref.Host == "" || m.ref.Tag == "" {
 		return nil, false, nil
@@ -649,7 +650,8 @@ func runningIn(pods iter.Seq[string]) (all []RunningIn) {
 	return all
 }
 
-// selectors are the values by which clusterpods that run the image, or name the tag, are selected.
+// selectors returns the values of the selector "image" for clusterpods that run the image or name
+// the tag.
 func (a *Answer) selectors(m *resolved) []string {
 	switch {
 	case m.whole && a.Meaning.Repository != "":

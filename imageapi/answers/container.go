@@ -19,11 +19,11 @@ import (
 
 // ContainerAnswer describes the image that a container runs, as far as it is known.
 type ContainerAnswer struct {
-	// Runs is the digest of what runs; "" if that is not known.
+	// Runs is the digest that runs; "" if it is not known.
 	Runs string
-	// Verdict is that on what runs for the very reference that the container names; nil if the image
-	// is not known to be in that repository. Judged is the digest of the image that it is on: an
-	// index, if the tag leads to one that lists what runs.
+	// Verdict is the verdict on the running image under the reference that the container names; nil if
+	// the image is not known to be in that repository. Judged is the digest of the judged image: an
+	// index, if the tag leads to one that lists the running image.
 	Verdict *Verdict
 	Judged  string
 	// Outdated is true if the container names a tag and runs something else than the tag leads to
@@ -53,7 +53,8 @@ func (a *ContainerAnswer) WhyOutdatedUnknown(err error) string {
 	return a.OutdatedUnknown
 }
 
-// About returns what is known of the image that a container names, and of what runs.
+// About returns the known facts about the image that a container names, and about the one that
+// runs.
 func (a *Answerer) About(cluster, namespace, image, imageID string) (known podimages.Known) {
 	ctx := context.Background()
 	runs := podimages.Runs(image, imageID)
@@ -75,9 +76,9 @@ func (a *Answerer) About(cluster, namespace, image, imageID string) (known podim
 	return known
 }
 
-// Container answers about a container of a pod in a namespace: image is the reference as the pod
-// has it, and imageID what its status tells of what runs. The program asks, so rights are not
-// looked at.
+// Container answers about a container of a pod in a namespace. image is the reference in the pod's
+// spec, and imageID the image ID in its status. Container checks no rights, because the program
+// itself asks.
 func (a *Answerer) Container(ctx context.Context, namespace, image, imageID string) (out ContainerAnswer, err error) {
 	return a.own(namespace).container(ctx, namespace, image, imageID)
 }
@@ -217,8 +218,9 @@ func (s *session) verdictIn(ctx context.Context, image *imagev1.Image, ref refer
 	return v, err
 }
 
-// ledThrough is what the history of a tag says about an image to which it led, by itself or through
-// an index that lists it. It looks for the index only if a policy has tags that must not move.
+// ledThrough returns when a tag led to an image, directly or through an index that lists it,
+// according to the tag's history. It looks for the index only if a policy has tags that must not
+// move.
 func (s *session) ledThrough(ctx context.Context, image *imagev1.Image, tag *imagev1.ImageTag) (Led, error) {
 	led := s.ledTo(tag, image.Name)
 	set, err := s.Policies.Set(ctx)
@@ -241,8 +243,8 @@ func (s *session) ledThrough(ctx context.Context, image *imagev1.Image, tag *ima
 
 // Leads returns what a reference with a tag or a digest stands for, and the digest that it leads to
 // now: "" if its registry no longer has the tag, or the repository is not known to have the digest.
-// known is false if nobody has seen where a tag leads. It is for selectors, whose callers may list
-// images; rights are not looked at.
+// known is false if it is not known where a tag leads. Leads checks no rights: it serves selectors,
+// whose callers may list images.
 func (a *Answerer) Leads(ctx context.Context, ref reference.Reference) (of reference.Reference, digest string, known bool, err error) {
 	r := a.own("")
 	ref = ref.Pulled()
@@ -261,9 +263,8 @@ func (a *Answerer) Leads(ctx context.Context, ref reference.Reference) (of refer
 	return of, digest, known, nil
 }
 
-// Judge returns the verdict on a stored Image for a reference with a tag or a
-// digest, for pods of a namespace, or, with "", of none. It is that of an answer about the
-// reference.
+// Judge returns the verdict on a stored Image under a reference with a tag or a digest, for pods of
+// a namespace or, with "", for no namespace. An answer about the reference has the same verdict.
 func (a *Answerer) Judge(ctx context.Context, image *imagev1.Image, asked reference.Reference, namespace string) (annotation.Verdict, error) {
 	s := a.own(namespace)
 	var tag *imagev1.ImageTag
@@ -289,9 +290,9 @@ func (v *Verdict) held() annotation.Verdict {
 	return annotation.Verdict{Verified: v.Verified, Reason: v.Reason, Message: v.Message, Policy: strings.Join(v.Policies, ","), Unmet: v.Missing, Signers: v.Signers, Index: v.Index, Until: v.Until, Attested: v.Attested}
 }
 
-// Place returns the Image by which a container is judged, and the place of the verdict: the
-// reference that it names, and its namespace if that has policies of its own for it. The Image is
-// nil if there is no verdict.
+// Place returns the Image whose verdict a container has, and the place of the verdict: the
+// reference that the container names, and the namespace if its own policies cover that. The Image
+// is nil if there is no verdict.
 func (a *Answerer) Place(ctx context.Context, namespace, image, imageID string) (judged *imagev1.Image, place string, err error) {
 	s := a.own(namespace)
 	answer, err := s.container(ctx, namespace, image, imageID)

@@ -19,14 +19,16 @@ type Drift struct {
 	Now string
 	// Outdated counts the pods that are known to run something else.
 	Outdated usage.Count
-	// Unknown counts the other pods of which that is not known, and Why is why, for some of them.
+	// Unknown counts the pods for which it is not known whether they are outdated. Why has the reason
+	// for some of them.
 	Unknown usage.Count
 	Why     string
 	// Runs are what these pods run, by what [usage.Tagged] has for it.
 	Runs map[string]usage.Run
 }
 
-// Drift finds out what pods run that name a tag. The program asks, so rights are not looked at.
+// Drift compares the digests that pods run with the tag that they name. It checks no rights,
+// because the program itself asks.
 func (a *Answerer) Drift(ctx context.Context, tag reference.Reference) (Drift, error) {
 	return a.own("").drift(ctx, tag, []string{tag.String()})
 }

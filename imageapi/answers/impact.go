@@ -68,7 +68,7 @@ type seenTag struct {
 	led Led
 }
 
-// place is a name by which an image can be requested.
+// place is a name under which an image can be requested.
 type place struct {
 	ref       reference.Reference
 	led       Led
@@ -119,7 +119,7 @@ func (a *Answerer) as(by Policies, vouching func(context.Context, string, string
 	return other.own("")
 }
 
-// all looks at every image.
+// all examines every image.
 func (f *projection) all(ctx context.Context) error {
 	options := &internalversion.ListOptions{Limit: impactPage}
 	if f.spec.Layer != "" { // few have it
@@ -171,7 +171,7 @@ func (f *projection) isStored(ctx context.Context, digest string) (bool, error) 
 	return image != nil, err
 }
 
-// page looks at some images. Their share of the memory of lists is released when it returns.
+// page examines a page of images. Their share of the memory of lists is released when it returns.
 func (f *projection) page(ctx context.Context, options *internalversion.ListOptions) (*imagev1.ImageList, error) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
@@ -246,10 +246,10 @@ func (f *projection) image(ctx context.Context, image *imagev1.Image) error {
 	return f.judged(ctx, image, false)
 }
 
-// places are the names by which an image can be requested: each repository with its digest, the
-// tags that lead to it, and those that containers name which run it, if these lead elsewhere, it is
-// not known where, or not known that the image is there; each once more for namespaces whose
-// policies judge it.
+// places returns the names under which an image can be requested: each repository with the digest,
+// the tags that lead to it, and the tags that its containers name. The latter may lead elsewhere,
+// or it may be unknown where they lead or whether the image is in that repository. Each name occurs
+// once more for each namespace whose policies judge it.
 func (f *projection) places(ctx context.Context, image *imagev1.Image, by *runners) (all []place) {
 	add := func(ref reference.Reference, led Led, state State) {
 		for _, namespace := range append([]string{""}, f.namespaces(ref)...) {
@@ -300,8 +300,8 @@ func (f *projection) namespaces(ref reference.Reference) []string {
 	return slices.Compact(all)
 }
 
-// judged finds the references by which an image is judged otherwise after the act. hidden is set if
-// an index is deleted, by which the same policies may judge otherwise.
+// judged finds the references under which an image has another verdict after the act. hidden is
+// true if an index is deleted: then the verdict may change under the same policies.
 func (f *projection) judged(ctx context.Context, image *imagev1.Image, hidden bool) error {
 	by, err := f.runners(ctx, image)
 	if err != nil {
@@ -314,7 +314,7 @@ func (f *projection) judged(ctx context.Context, image *imagev1.Image, hidden bo
 			continue
 		}
 		if p.state == NotImported { // it is not known under this name, so it has no verdict
-			// Policies of other namespaces than those of the pods that name it so do not matter.
+			// Policies count only in namespaces that have pods with this name.
 			if named := f.podsOf(by, &ImpactRow{Reference: p.ref.String(), Namespace: p.namespace}); !hidden && len(named) > 0 {
 				f.undecide(p.ref.String())
 			}

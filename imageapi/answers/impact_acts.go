@@ -77,7 +77,7 @@ func (a *Answerer) scenarios(ctx context.Context, spec *ImpactReviewSpec) (now, 
 	return present, future, nil
 }
 
-// scenario is policies and a time by which images are judged. It is [Policies], too.
+// scenario implements [Policies] with other policies and at another time.
 type scenario struct {
 	set, before *policy.Set
 	now         time.Time

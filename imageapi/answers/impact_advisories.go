@@ -147,8 +147,8 @@ func (f *projection) listOf(ctx context.Context, digest string) (*packages.Image
 	return obj.(*packages.ImagePackages), nil
 }
 
-// pageOfAdvisories looks at some images. It returns the digest of the last one, "" if there was
-// none. What it has read is released when it returns, so it counts for the page alone.
+// pageOfAdvisories examines a page of images. It returns the digest of the last one, "" if there
+// was none. It releases the memory of the page when it returns.
 func (f *projection) pageOfAdvisories(ctx context.Context, set *advisories.Set, after string, next func(context.Context, string, int) ([]packages.ImagePackages, error)) (last string, err error) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
@@ -260,9 +260,9 @@ func (r *ImpactRow) AddAdvisories(all ...ImpactAdvisory) {
 	}
 }
 
-// saidOf returns what VEX documents say of an advisory. cleared is true if somebody whom the
-// policies trust says that the image is not affected, by one of the advisory's names or by each of
-// those that it takes over, and nobody who is trusted says otherwise.
+// saidOf returns a statement of VEX documents about an advisory. cleared is true if a trusted
+// document states that the image is not affected, under one of the advisory's names or under each
+// name that the advisory takes over, and no trusted document contradicts it.
 func saidOf(a *advisories.Advisory, vex map[string][]said, vouched func(*packages.Source) (string, string)) (statement *ImpactStatement, cleared bool) {
 	if len(vex) == 0 {
 		return nil, false
@@ -355,8 +355,8 @@ func (f *projection) fixes(ctx context.Context, set *advisories.Set, began time.
 	return nil
 }
 
-// tagsWithFixes returns the tags of a repository, the newest images first, of which it is known
-// which advisories are about them.
+// tagsWithFixes returns the tags of a repository whose advisories are known, the newest images
+// first.
 func (f *projection) tagsWithFixes(ctx context.Context, set *advisories.Set, repository string) (all []fix, err error) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()

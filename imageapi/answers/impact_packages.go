@@ -46,7 +46,8 @@ func parsePackage(text string) (q *packages.Query, in versions.Range, err error)
 	return q, in, err
 }
 
-// withPackage finds the images that have a package, and counts those of which that is not known.
+// withPackage finds the images that have a package, and counts the images whose packages are not
+// known.
 func (f *projection) withPackage(ctx context.Context) error {
 	q, in, err := parsePackage(f.spec.Package)
 	if err != nil {
@@ -85,8 +86,8 @@ func (f *projection) mayListPackages() error {
 	return nil
 }
 
-// pageOfPackage looks at some images that have a package. What it has read is released when it
-// returns, so it counts for the page alone.
+// pageOfPackage examines a page of images that have a package. It releases the memory of the page
+// when it returns.
 func (f *projection) pageOfPackage(ctx context.Context, q *packages.Query, in versions.Range, from string, revision int64) (at int64, more string, err error) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()

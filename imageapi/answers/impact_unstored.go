@@ -14,10 +14,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// maxUnstored bounds what pods run and of which nothing is stored that a review looks at.
+// maxUnstored bounds how many running images that are not stored a review examines.
 const maxUnstored = 10_000
 
-// undecide notes something that pods run of which it is not known whether the act touches it.
+// undecide notes a running image of which it is not known whether the act touches it.
 func (f *projection) undecide(what string) {
 	f.complete = false
 	if len(f.undecided) < maxPodsNamed {
@@ -36,9 +36,9 @@ func (f *projection) doubtImage(digest string, by *runners, err error) {
 }
 
 // mayTurn notes that an act may touch pods that may run an image, if it turns the verdict for the
-// tag that they name: they have not started, or tell no digest of an image here, and the tag has led
-// to the image since they were created. again is the image as it is after the act; nil if it is not
-// judged yet.
+// tag that they name: they have not started, or tell no digest of an image here, and the tag has
+// led to the image since they were created. again is the image as it is after the act; nil if it is
+// not judged yet.
 func (f *projection) mayTurn(ctx context.Context, image, again *imagev1.Image) {
 	led := []string{image.Name}
 	indexes, err := f.before.listing(ctx, image.Name)
@@ -74,8 +74,8 @@ func (f *projection) mayTurn(ctx context.Context, image, again *imagev1.Image) {
 	}
 }
 
-// turnsFor reports whether a pod that names a tag may run an image, by one of the digests to which
-// the tag has led, and the act turns its verdict for the pod's namespace.
+// turnsFor reports whether a pod that names a tag may run an image, because the tag has led to one
+// of its digests, and whether the act turns the verdict on it for the pod's namespace.
 func (f *projection) turnsFor(ctx context.Context, image, again *imagev1.Image, ref reference.Reference, digests []string) (bool, error) {
 	_, tag, err := f.before.tagOf(ctx, ref)
 	if err != nil {
@@ -127,8 +127,9 @@ func (f *projection) turnsFor(ctx context.Context, image, again *imagev1.Image, 
 	return false, nil
 }
 
-// unstored looks at what pods run of which it is not stored what the act asks about: the act may
-// touch it all the same. known reports whether that is stored of a digest.
+// unstored examines running images about which the server does not store the fact that the act
+// depends on: the act may touch them all the same. known reports whether the fact is stored for a
+// digest.
 func (f *projection) unstored(ctx context.Context, known func(ctx context.Context, digest string) (bool, error)) error {
 	digests, names := f.Use.Runs()
 	began, n := time.Now(), 0 // of a real clock: it measures how long this takes
@@ -162,7 +163,7 @@ func (f *projection) unstored(ctx context.Context, known func(ctx context.Contex
 	return ctx.Err()
 }
 
-// leads returns the digest to which a tag leads, "" if that is not known.
+// leads returns the digest to which a tag leads, "" if it is not known.
 func (f *projection) leads(ctx context.Context, name string) (string, error) {
 	ref, err := reference.Parse(name)
 	if err != nil {

@@ -112,8 +112,8 @@ func (r *Running) cell() string {
 	return table.Count(int(r.Pods), r.Complete)
 }
 
-// VerdictCell is the verdict of an answer in a cell. Where the reference names no repository, it is
-// that of all in which the image is.
+// VerdictCell returns the verdict of an answer for a cell. If the reference names no repository, it
+// is the verdict of all repositories of the image.
 func VerdictCell(a *Answer) string {
 	all := make([]verdicts.One, 0, len(a.Verdicts)+1)
 	if a.Verdict != nil {

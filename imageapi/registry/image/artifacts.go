@@ -274,8 +274,7 @@ func markArtifact(image *imagev1.Image, kind string) {
 	}
 }
 
-// ChildrenOf returns the digests of what an index lists: images, and BuildKit's attestations of
-// them, which are pulled with it.
+// ChildrenOf returns the digests that an index lists: images, and BuildKit's attestations of them.
 func ChildrenOf(image *imagev1.Image) (digests []string) {
 	for i := range image.DockerImageManifests {
 		digests = append(digests, image.DockerImageManifests[i].Digest)

@@ -101,7 +101,7 @@ func (r *REST) about(ctx context.Context, options *internalversion.ListOptions) 
 		}
 		switch {
 		case err != nil || !known:
-			// if nobody has looked yet, the references recorded on images are all there is
+			// if it is not known where the tag leads, only the recorded references are left
 			return name, value, err
 		case digest == "":
 			return nameField, "none", nil
@@ -134,9 +134,9 @@ func (a *asked) leave(ctx context.Context, r *REST, list *imagev1.ImageList) (fa
 	return failed
 }
 
-// Verdict returns the verdict on an image for a reference with a tag or a digest, for pods of a
-// namespace, or, with "", of none. Without anybody who judges, it is what the image holds for the
-// repository.
+// Verdict returns the verdict on an image under a reference with a tag or a digest, for pods of a
+// namespace or, with "", for no namespace. If r has no judge, it returns the verdict that the image
+// holds for the repository.
 func (r *REST) Verdict(ctx context.Context, image *imagev1.Image, ref reference.Reference, namespace string) (annotation.Verdict, error) {
 	if r.answers != nil {
 		return r.answers.Judge(ctx, image, ref, namespace)

@@ -60,8 +60,8 @@ func annotatedBases(image *imagev1.Image) (all []string) {
 	return slices.Compact(all)
 }
 
-// canonicalBase checks a value of the field base: a digest, or a reference, which is completed as
-// those of References are.
+// canonicalBase checks a value of the field base: a digest, or a reference, which it completes like
+// values of the field References.
 func canonicalBase(value string) (string, error) {
 	if reference.IsDigest(value) {
 		return value, nil

@@ -25,9 +25,9 @@ import (
 const (
 	// MaxNamed bounds how many tags, and how many pods, a refusal names.
 	MaxNamed = 3
-	// MaxLooked bounds how many indexes above an image, and how many streams that may lead to it,
-	// are looked at before it may be deleted. If there are more, it is unknown whether a tag leads
-	// to the image.
+	// MaxLooked bounds how many indexes that list an image, and how many streams that may lead to it,
+	// are read before it is deleted. If there are more, it is unknown whether a tag leads to the
+	// image.
 	MaxLooked = 100
 	// maxKept bounds how many images the refusal of a collection names.
 	maxKept = 5
@@ -35,9 +35,9 @@ const (
 	MaxWhy = 600
 )
 
-// Delete is part of rest.GracefulDeleter. It refuses (409) to delete an image that a tag leads to,
-// that pods use, or of which either is unknown, unless its annotation allows it. The generic
-// storage asks again if the image changes before it is deleted.
+// Delete is part of rest.GracefulDeleter. It refuses (409) to delete an image to which a tag leads
+// or that pods use, or for which this is unknown, unless the image's annotation allows it. If the
+// image changes before it is deleted, the generic storage calls the check again.
 func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	guarded := func(ctx context.Context, obj runtime.Object) error {
 		if err := validate(ctx, obj); err != nil {
@@ -192,7 +192,7 @@ func (r *REST) tagged(ctx context.Context, name string) (reasons, error) {
 	return nil, nil
 }
 
-// Above returns the indexes that list an image, at most one more than are looked at.
+// Above returns the indexes that list an image, at most MaxLooked+1.
 func (r *REST) Above(ctx context.Context, name string) (above []string, err error) {
 	obj, err := r.Store.ListPredicate(ctx, r.Facts.predicate(labels.Everything(), fields.OneTermEqualSelector(listsField, name)), &internalversion.ListOptions{Limit: MaxLooked + 1})
 	if err != nil {

@@ -91,8 +91,8 @@ func sortLayers(image *imagev1.Image) {
 var derivedAnnotations = []string{imagev1.DockerImageLayersOrderAnnotation, annotation.Platform, annotation.OSVersion, annotation.RunConfig, annotation.ArtifactType, annotation.AttestationManifests}
 
 // wantDerived returns an Image with the server-computed fields that image must have after an update
-// of old. They are those of old, made printable, unless image has a manifest or a config that old
-// had not: then verified bytes replace claims.
+// of old. These are old's fields, made printable, unless image has a manifest or a config that old
+// lacked: then fields derived from verified bytes replace old's.
 func wantDerived(image, old *imagev1.Image) (*imagev1.Image, error) {
 	want := *old
 	addsManifest := image.DockerImageManifest != "" && old.DockerImageManifest == ""

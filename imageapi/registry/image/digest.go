@@ -27,8 +27,8 @@ const maxByDigest = 20
 // maxNamedBytes bounds the images of a list by whole digests together.
 const maxNamedBytes = 8 << 20
 
-// digestBeginning is a value of the field digest. With fewer than four digits nobody means one
-// image.
+// digestBeginning matches a value of the field digest. Fewer than four digits would match too many
+// images.
 var digestBeginning = regexp.MustCompile(`^sha(256:[0-9a-f]{4,64}|512:[0-9a-f]{4,128})$`)
 
 // DigestsIn returns the images that a field selector names by their whole digests, if it does no
@@ -144,7 +144,7 @@ func begunBy(ctx context.Context, store imageStore, beginning string) (*imagev1.
 }
 
 // named reads the images of the given digests, one after another. The list has the version of the
-// first: what is newer in it will come again in a watch that goes on from there.
+// first read, so a watch that continues from there reports newer images of the list again.
 func named(ctx context.Context, store imageStore, digests string) (*imagev1.ImageList, error) {
 	all, size := &imagev1.ImageList{}, 0
 	for digest := range strings.SplitSeq(digests, selectors.DigestSeparator) {

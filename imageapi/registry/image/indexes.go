@@ -58,7 +58,7 @@ type usedIndexes struct {
 	// by an ID that pods tell, and by a digest that they tell and no stored image has: the images
 	// that have it as their config, and whether it is the digest of an image
 	ids map[string]identified
-	// how often those of ids of which no image is known, or the pods that tell one, have changed
+	// how often the ids without a known image, or the pods that report one, have changed
 	unknownAt uint64
 	// by the digest of an image: such IDs of its config
 	configs map[string][]string
@@ -102,8 +102,8 @@ func (x *usedIndexes) created(ctx context.Context, image *imagev1.Image) {
 	}
 }
 
-// idsOf returns the IDs that pods tell and that may mean an image: its digest and that of its
-// config.
+// idsOf returns those of the IDs that pods report which may mean an image: its digest, and its
+// config's digest.
 func (x *usedIndexes) idsOf(image *imagev1.Image) (all []string) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -125,8 +125,8 @@ func (x *usedIndexes) settled(id string) bool {
 	return !x.ids[id].isUnknown()
 }
 
-// unknown returns the IDs and digests that pods tell and of which no image is known, in no order,
-// and a version of them. If that is the one that the caller has, it returns none.
+// unknown returns the IDs and digests that pods report and that no known image has, in no order,
+// and their version. If the caller already has this version, it returns only the version.
 func (x *usedIndexes) unknown(has uint64) (all []string, version uint64) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -141,8 +141,8 @@ func (x *usedIndexes) unknown(has uint64) (all []string, version uint64) {
 	return all, x.unknownAt
 }
 
-// keysOf returns the keys by which pods use the very image of a digest: that, and those with an ID
-// of it or of its config.
+// keysOf returns the keys by which pods use the image with a digest: the digest, and the keys with
+// an ID that is its digest or its config's.
 func (x *usedIndexes) keysOf(digest string) []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -232,9 +232,9 @@ type refreshCalls struct {
 	newest  uint64 // the last call whose answer is known
 }
 
-// refresh finds out again whether pods use an index, what it lists, and which indexes list it. It
-// holds up nobody while it reads. Its result counts unless a later call has one, which has seen
-// what both were called for. If an index cannot be read, what was known of it stays.
+// refresh reads again whether pods use an index, which images it lists, and which indexes list it.
+// It holds no lock while it reads. Its result counts unless a later call has finished, which saw
+// the changes for which both were called. If an index cannot be read, its former facts stay.
 func (x *usedIndexes) refresh(ctx context.Context, index string) {
 	x.mu.Lock()
 	x.calls++
@@ -329,8 +329,8 @@ func (x *usedIndexes) read(ctx context.Context, index string) (lists []imagev1.I
 	return lists, above, id, nil
 }
 
-// running returns the digests of what pods run that tell some digests or an ID, sorted: for the
-// digest of a config those of the images that have it, if any is known.
+// running returns the digests that pods run which report some digests or an ID, sorted. For a
+// config's digest it returns the digests of the known images with this config, if there are any.
 func (x *usedIndexes) running(digests []string) []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

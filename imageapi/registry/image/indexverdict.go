@@ -13,8 +13,7 @@ import (
 // maxIndexVerdicts bounds how many images one index vouches for, and in how many repositories.
 const maxIndexVerdicts = 1000
 
-// maxVerifiedIndexes bounds how many indexes that vouch for one image in one repository are looked
-// at.
+// maxVerifiedIndexes bounds how many verified indexes that list an image in a repository are read.
 const maxVerifiedIndexes = 16
 
 // verifiedRepositories returns the repositories in which an index is verified, and those as the

@@ -209,10 +209,10 @@ func podsNaming(tags []string) string {
 	return "pods name " + strings.Join(tags, ", ")
 }
 
-// reportingTags are the tags that pods name whose runtime tells, with the tag's repository, the
-// digest of no stored manifest or config: that of an image that is not imported, or of a manifest
-// that the runtime made of a file. So it is unknown whether such a pod runs what the tag has led to
-// since the pod was created.
+// reportingTags are the tags that some pods name. The runtime of these pods reports the tag's
+// repository with a digest that no stored manifest or config has: the image is not imported, or the
+// runtime made its manifest from a file. So it is unknown whether such a pod runs an image to which
+// the tag has led since the pod was created.
 type reportingTags struct {
 	unknown, pods uint64                          // the versions of what it is made of
 	in            map[string]map[string]reporting // by the name of a repository, and a tag there

@@ -22,8 +22,8 @@ import (
 // maxNamesWithPackage is how many names of images with a package are read at a time.
 const maxNamesWithPackage = 500
 
-// listWithPackage lists the images that have a package, and warns of those of which that is not
-// known. Which they are is known of the other kind, by its index.
+// listWithPackage lists the images that have a package, and warns about images whose packages are
+// not known. It finds the images by the index of ImagePackages.
 func (r *REST) listWithPackage(ctx context.Context, store imageStore, options *internalversion.ListOptions) (runtime.Object, error) {
 	if r.packages == nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("field label %q is not supported for images: this server does not know packages", packageField))
@@ -85,7 +85,7 @@ func (r *REST) warnOfUnlisted(ctx context.Context) error {
 	return err
 }
 
-// forgetTime bounds the deletion of what is known beside a deleted image.
+// forgetTime bounds the time to delete the ImagePackages of a deleted image.
 const forgetTime = 10 * time.Second
 
 // forget deletes the packages of a deleted image. What stays, because the server was killed or the

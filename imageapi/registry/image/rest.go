@@ -266,9 +266,9 @@ func (r *REST) Update(ctx context.Context, name string, info rest.UpdatedObjectI
 // content.
 const noMergeKey = "does not contain declared merge key"
 
-// canSelect refuses a selector by use when use is not known. An answer that nothing is used would
-// have somebody delete what is. Where an image is used, unlike whether, is for those alone who may
-// list the pods there, as in reviews.
+// canSelect refuses a selector by use when use is not known: an empty answer could lead a user to
+// delete images that are used. As in reviews, all users may see whether an image is used, but only
+// users who may list the pods may see where.
 func (r *REST) canSelect(ctx context.Context, options *internalversion.ListOptions) error {
 	switch {
 	case !selectsByUse(options):

@@ -17,8 +17,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/strategy"
 )
 
-// SignaturesREST adds and removes single signatures. They live inside their Image; an
-// ImageSignature has no storage, and so no resourceVersion, of its own.
+// SignaturesREST adds and removes single signatures. They are stored inside their Image, so an
+// ImageSignature has no resourceVersion.
 type SignaturesREST struct {
 	virtual.Resource
 	images   rest.Updater

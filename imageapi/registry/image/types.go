@@ -17,9 +17,9 @@ import (
 // REST is the storage of images: the generic one, a guard before selectors by use, and reports of
 // verdicts that change.
 //
-// Whether an image is used is computed when it is asked: pods come and go without a change of any
-// image. A list of used images reads what pods use (listUsed). A list of unused images looks at
-// every image that the rest of the selector leaves.
+// Whether an image is used is computed for each request, because pods come and go without a change
+// of any image. A list of used images starts from the images that pods use (listUsed). A list of
+// unused images checks every image that the rest of the selector leaves.
 type REST struct {
 	*genericregistry.Store
 	artifacts *genericregistry.Store
@@ -78,7 +78,7 @@ type Options struct {
 	Answering Answering
 	// Usage counts the pods that use an image; nil when there are none to count.
 	Usage Usage
-	// Packages knows which packages images have; nil when nobody does.
+	// Packages knows the packages of images; nil if the server stores none.
 	Packages Packages
 	// Drift counts the pods that run something else than the tags that they name lead to; nil means
 	// unknown.
@@ -102,11 +102,11 @@ type Verdicts interface {
 	Held(image *imagev1.Image) []annotation.HeldVerdict
 }
 
-// Observer learns which writes change verdicts, whoever writes. Its methods must not wait.
+// Observer is called for writes by any client that change verdicts. Its methods must not wait.
 type Observer interface {
 	// JudgedAgain is called after each write of a stored image that changed a verdict anywhere, its
-	// signers or reason, or by which policies it is judged. turned are the verdicts that are another
-	// word than before. It must not change the image.
+	// signers or reason, or the policies that judge it. turned are the verdicts with another word than
+	// before. It must not change the image.
 	JudgedAgain(image *imagev1.Image, turned []signatures.Change)
 	// VerdictChanged is called after each other write that changes what Summarize says of an image:
 	// a new image, before which that was "", an image that is in one more repository, another
@@ -148,7 +148,7 @@ type Usage interface {
 	// in sha256:…@linux/arm64: then pods on nodes of other platforms do not count. It is called for
 	// each image of a list, so it must be quick.
 	PodsUsing(digests []string, references []reference.Reference) int
-	// Used returns those of some keys by which pods use an image.
+	// Used returns the keys among the given ones that pods use.
 	Used(keys []string) []string
 	// InUse returns the digests that pods use or workloads need, and the other keys.
 	InUse() (digests, others []string)
@@ -157,8 +157,8 @@ type Usage interface {
 	// Named returns the tags that pods or workloads name without saying, by its digest, which
 	// manifest they use, and a version of them; none if the caller has that version.
 	Named(has uint64) (all []usage.Named, version uint64)
-	// Reporting returns the tags that pods name whose runtime tells one of some digests as that of
-	// the manifest, which is the ID of each Named.
+	// Reporting returns the tags of pods whose runtime reports one of some digests as the manifest's.
+	// The ID of each Named is this digest.
 	Reporting(digests []string) []usage.Named
 	// Subscribe calls f with digests, and with IDs, whose number of pods or of workloads has changed.
 	Subscribe(f func(digests []string)) (cancel func())
@@ -188,10 +188,10 @@ type Usage interface {
 // Answers answers the questions of lists and tables of images about references. Package answers
 // implements it.
 type Answers interface {
-	// Leads returns what a reference with a tag or a digest stands for, itself or what it is a
-	// mirror's name of, and the digest that it leads to now: "" if its registry no longer has the
-	// tag, or the repository is not known to have the digest. known is false if nobody has seen
-	// where a tag leads.
+	// Leads returns the reference for which a reference with a tag or a digest stands (its source if
+	// it is a mirror's name, otherwise itself), and the digest to which it leads now: "" if its
+	// registry no longer has the tag, or the repository is not known to have the digest. known is
+	// false if it is not known where a tag leads.
 	Leads(ctx context.Context, ref reference.Reference) (of reference.Reference, digest string, known bool, err error)
 	// Judge returns the verdict on an image for a reference with a tag or a
 	// digest, for pods of a namespace, or of no namespace.

@@ -11,12 +11,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// Everything that counts or names the pods and workloads of an image is in this file, and goes by
-// the same digests and references (by): the table, selectors, deletions and package answers.
+// This file counts and names the pods and workloads of an image for the table, selectors, deletions
+// and package answers. All of them use the same digests and references (by).
 
-// by returns the keys and references by which pods may use an image: its own digest and that of its
-// config, those of the indexes that list it, and, of an index, those of the images that it lists.
-// image is nil if it is not stored.
+// by returns the keys and references under which pods may use an image: its digest, its config's
+// digest, the digests of the indexes that list it and, for an index, the digests of the images that
+// it lists. image is nil if it is not stored.
 func (f *facts) by(digest string, image *imagev1.Image) ([]string, []reference.Reference) {
 	keys := f.indexes.keysOf(digest)
 	for _, over := range f.indexes.listing(digest) {
@@ -123,7 +123,7 @@ func (u *Use) Pods(digest string, image *imagev1.Image) (n int, complete bool) {
 	return u.facts.pods(digest, image), u.facts.complete() && u.facts.uncertain(digest, image) == ""
 }
 
-// Keys are those by which pods use an image, each maybe with a platform.
+// Keys returns the keys under which pods use an image, some of them with a platform.
 func (u *Use) Keys(digest string, image *imagev1.Image) []string {
 	if u.facts.usage == nil {
 		return nil
@@ -158,8 +158,8 @@ func (u *Use) Digests() []string {
 	return u.facts.indexes.running(digests)
 }
 
-// Runs are the digests that pods run, whether the images are stored or not, and the tags that
-// pods name of which it is not known what they run.
+// Runs returns the digests that pods run, whether the images are stored or not, and the tags that
+// pods name without reporting what they run.
 func (u *Use) Runs() (digests, references []string) {
 	if u.facts.usage == nil {
 		return nil, nil

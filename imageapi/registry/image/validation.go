@@ -18,9 +18,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// ValidateImage reports everything that is wrong with a new Image whose fields the server has
-// computed. The rules are those of openshift-apiserver, and one more: an Image that carries a
-// manifest is named by its digest and says nothing that contradicts it.
+// ValidateImage returns all errors of a new Image whose fields the server has computed. The rules
+// are openshift-apiserver's, with one more: an Image with a manifest has the manifest's digest as
+// its name, and no field that contradicts the manifest.
 func ValidateImage(image *imagev1.Image) field.ErrorList {
 	errs := validation.ValidateObjectMeta(&image.ObjectMeta, false, validateName, field.NewPath("metadata"))
 	errs = append(errs, validateFields(image)...)
@@ -164,7 +164,7 @@ func validateContent(image *imagev1.Image, namePath *field.Path) (derived bool, 
 // unprintable is the error for content that would break the YAML of every list it is in.
 const unprintable = "is not UTF-8 or has control characters, which YAML cannot hold: leave it out and say so in the annotation " + annotation.LeftOut
 
-// validateDerived checks that the fields that mirror a manifest are those of want.
+// validateDerived checks that the fields that mirror a manifest equal want's.
 func validateDerived(image, want *imagev1.Image) field.ErrorList {
 	const message = "must be what dockerImageManifest says; leave it out to have the server fill it"
 	var errs field.ErrorList

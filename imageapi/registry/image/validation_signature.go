@@ -59,8 +59,8 @@ func validateSignature(s *imagev1.ImageSignature, fldPath *field.Path) field.Err
 	return append(errs, validateVerdict(s, fldPath)...)
 }
 
-// validateVerdict checks that the conditions agree with each other and with what else the signature
-// claims. Conditions may come in any order; of one type, the one probed last counts.
+// validateVerdict checks that the conditions agree with each other and with the other claims of the
+// signature. Conditions may have any order; of one type, the one probed last counts.
 func validateVerdict(s *imagev1.ImageSignature, fldPath *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	trusted, forImage := newestCondition(s, verdicts.Trusted), newestCondition(s, verdicts.ForImage)

@@ -27,7 +27,7 @@ type Verifier interface {
 	// remove signatures from repositories if they are too many, and set annotations of its own.
 	//
 	// The signatures of image hold their stored verdicts; a new signature has none. indexes finds
-	// indexes that list the image and are verified in a repository; after an error nobody knows
+	// indexes that list the image and are verified in a repository; after an error it is unknown
 	// whether there are any. Verify runs within a write: it must not wait for a network.
 	Verify(ctx context.Context, image *imagev1.Image, indexes func(repository string) ([]*imagev1.Image, error)) (covered bool)
 }
@@ -102,7 +102,7 @@ func (s *imageStrategy) verifySignatures(ctx context.Context, image, old *imagev
 	image.Signatures, image.Annotations = judged.Signatures, judged.Annotations
 }
 
-// storedVerdict gives image its stored verdict, in place of what a client sent.
+// storedVerdict gives image its stored verdict in place of the one that a client sent.
 func storedVerdict(image, old *imagev1.Image) {
 	for _, key := range []string{annotation.Verdicts, annotation.NamespaceVerdicts, annotation.TagVerdicts, annotation.Policy, annotation.NamespacePolicy, annotation.Recheck} {
 		delete(image.Annotations, key)

@@ -1,6 +1,5 @@
 // Package annotation has the names of Tidewaiter's annotations on Images, and reads and writes
-// those that hold more than a word. Anybody may write annotations: one that cannot be read counts
-// as absent.
+// structured ones. Clients may write any annotation, so one that cannot be read counts as absent.
 package annotation
 
 import (
@@ -37,9 +36,8 @@ const (
 	LeftOut = "tidewaiter.dev/left-out"
 )
 
-// AllowDelete lists the reasons for which an Image would be kept, and may be deleted all the same:
-// the words TaggedReason and the others below, separated by commas. Anybody who may update the
-// Image may write it.
+// AllowDelete lists the reasons to ignore when an Image is deleted: the words TaggedReason and the
+// others below, separated by commas. Every user who may update the Image may write it.
 const (
 	AllowDelete = "tidewaiter.dev/allow-delete"
 	// TaggedReason: a tag leads to the image, or to an index that lists it.
@@ -175,7 +173,7 @@ func IsOld(annotations map[string]string, dockerImageReference string) bool {
 }
 
 // Renewed returns the canonical form of a stored reference whose host has another form. A reference
-// without a host stays as it is: somebody wrote it so.
+// without a host stays as it is: a client wrote it so.
 func Renewed(s string) string {
 	host, _, ok := strings.Cut(s, "/")
 	if canonical, err := reference.ParseHost(host); !ok || err != nil || canonical == host {
@@ -224,8 +222,8 @@ func SetMissing(annotations map[string]string, missing map[reference.Reference]s
 	annotations[Gone] = string(b)
 }
 
-// GoneFrom returns the repositories that no longer have the image of a digest, by the word of their
-// registries, sorted: nobody can pull it there by its digest.
+// GoneFrom returns the repositories whose registry no longer has the image of a digest there,
+// sorted: it cannot be pulled by its digest.
 func GoneFrom(annotations map[string]string, digest string) (all []reference.Reference) {
 	if _, ok := annotations[Gone]; !ok {
 		return nil

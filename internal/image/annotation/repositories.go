@@ -42,7 +42,7 @@ const (
 
 // Parts of Repositories that an importer keeps of a search for signatures in one repository.
 const (
-	// Attestations is what else is attached to the image: JSON, an array.
+	// Attestations is a JSON array of the other artifacts that are attached to the image.
 	Attestations = "tidewaiter.dev/attestations"
 	// Warnings says what the search left out: JSON, an array of strings.
 	Warnings = "tidewaiter.dev/signature-warnings"
@@ -56,7 +56,7 @@ const (
 	// Unusable says what was found there that may be a signature and cannot be used: it is too
 	// large, damaged or gone, or there is too much.
 	Unusable = "tidewaiter.dev/signatures-unusable"
-	// Cut is "true" if there is so much that not all of it was looked at.
+	// Cut is "true" if the search reached a bound and left some artifacts out.
 	Cut = "tidewaiter.dev/signatures-cut"
 )
 
@@ -101,13 +101,14 @@ type Repository struct {
 	// Signatures are the second halves of the names of the signatures found, as far as the image
 	// holds them, sorted.
 	Signatures []string `json:"signatures,omitempty"`
-	// LeftOut are the found signatures that are too many, or too large, to be held. LeftOutBy is
-	// what they were judged by, see JudgedBy: they need not be looked at again before that changes.
+	// LeftOut are the found signatures that are too many, or too large, to be stored. LeftOutBy
+	// identifies the policies that judged them, see JudgedBy: they need not be read again before these
+	// change.
 	LeftOut   []string `json:"leftOut,omitempty"`
 	LeftOutBy string   `json:"leftOutBy,omitempty"`
 	// AttestationsLeftOut is the same for attestations.
 	AttestationsLeftOut []string `json:"attestationsLeftOut,omitempty"`
-	// Attestations is a JSON array of what else is attached.
+	// Attestations is a JSON array of the other attached artifacts.
 	Attestations json.RawMessage `json:"attestations,omitempty"`
 	Warnings     []string        `json:"warnings,omitempty"`
 	// Manifests are the digests of the manifests that held signatures, sorted: a manifest that is
@@ -115,11 +116,11 @@ type Repository struct {
 	Manifests []string `json:"manifests,omitempty"`
 	// Unread is why the search could not read everything. Earlier findings are kept then.
 	Unread string `json:"unread,omitempty"`
-	// Unusable is why a possible signature cannot be used. Anybody who may push to the repository
+	// Unusable is why a possible signature cannot be used. Every user who may push to the repository
 	// can cause that.
 	Unusable string `json:"unusable,omitempty"`
-	// Cut is set if there is so much that not all of it was looked at. Earlier findings are kept
-	// then, too.
+	// Cut is true if the search reached a bound and left some artifacts out. Then earlier findings
+	// stay, too.
 	Cut bool `json:"cut,omitempty"`
 }
 
@@ -377,7 +378,7 @@ func InNamespace(key, namespace string) string {
 	return key + "#" + namespace
 }
 
-// IsOf reports whether key is that of a repository, in any namespace.
+// IsOf reports whether key is the key of a repository, in any namespace.
 func IsOf(key, repository string) bool {
 	of, _, _ := strings.Cut(key, "#")
 	return of == repository

@@ -203,7 +203,7 @@ func appendField(object []byte, key string, value []byte) []byte {
 	return append(append(append(append(object, '"'), key...), '"', ':'), value...)
 }
 
-// readExtension reads any value as it stands.
+// readExtension reads any value without change.
 func readExtension(r *plainjson.Reader) (e runtime.RawExtension) {
 	if !r.Null() {
 		e.Raw = bytes.Clone(r.Raw())
@@ -213,7 +213,7 @@ func readExtension(r *plainjson.Reader) (e runtime.RawExtension) {
 
 func readTime(r *plainjson.Reader) metav1.Time { return metav1.Time{Time: r.Time()} }
 
-// readFieldsV1 reads any value as it stands, or null.
+// readFieldsV1 reads any value without change, or null.
 func readFieldsV1(r *plainjson.Reader) *metav1.FieldsV1 {
 	if r.Null() {
 		return nil

@@ -19,9 +19,9 @@ const (
 	baseDigest = basePrefix + "digest"
 )
 
-// BaseOf returns what the annotations of an image's manifest, or else its labels, say that it was
-// built on: a reference, and a digest. Either is empty if it is not there. Whoever builds an image
-// writes them; nobody checks them.
+// BaseOf returns the reference and the digest of the base that an image's annotations name, or else
+// its labels. Either may be empty. The builder of the image writes them, and they cannot be
+// checked.
 func BaseOf(image *imagev1.Image) (name, digest string) {
 	// Most have none, and need not be parsed.
 	if strings.Contains(image.DockerImageManifest, basePrefix) {

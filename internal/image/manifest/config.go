@@ -172,8 +172,8 @@ func ParseConfig(raw []byte) (*Config, error) {
 	return c, nil
 }
 
-// withoutTimes reads a config of which only times cannot be read. It returns nil if there is
-// something else.
+// withoutTimes reads a config in which only times are invalid. It returns nil if other parts are
+// invalid, too.
 func withoutTimes(raw []byte) *Config {
 	var undated struct {
 		Config

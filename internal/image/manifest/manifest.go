@@ -346,8 +346,8 @@ func (m *Manifest) Size() int64 {
 }
 
 // ImageChildren are the children of an index that may be images, or indexes of images: not
-// attestations, or media types that are not manifests. What a child is its own manifest says: no
-// runtime looks at an entry's artifactType.
+// attestations, or media types that are not manifests. Only a child's own manifest decides what the
+// child is: runtimes ignore an entry's artifactType.
 func (m *Manifest) ImageChildren() []Descriptor {
 	var out []Descriptor
 	for _, d := range m.Children {
@@ -375,8 +375,8 @@ func (m *Manifest) Verify(dgst string) error {
 	return VerifyDigest(m.canonical, dgst)
 }
 
-// Digest is the sha256 digest of raw. The digest of a signed schema 1 manifest is not that of its
-// raw bytes: parse it and read Manifest.Digest.
+// Digest returns the sha256 digest of raw. The digest of a signed schema 1 manifest is not the
+// digest of its raw bytes: parse it and read Manifest.Digest.
 func Digest(raw []byte) string { return digest.FromBytes(raw).String() }
 
 // ValidDigest reports whether s is a well-formed digest of a registered algorithm (sha256, sha384,

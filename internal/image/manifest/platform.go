@@ -62,7 +62,7 @@ func (p Platform) Exact() string {
 // linux/arm64/v8 are linux/arm64, linux/x86_64 and linux/amd64/v1 are linux/amd64, linux/arm is
 // linux/arm/v7. What is not known stays so.
 func (p Platform) Normalized() Platform {
-	// An empty name of an operating system would become that of this program.
+	// Normalize would replace an empty operating system by the one of this program.
 	n := platforms.Normalize(ocispec.Platform{OS: cmp.Or(p.OS, "linux"), Architecture: p.Architecture, Variant: p.Variant})
 	if p.OS != "" {
 		p.OS = n.OS

@@ -59,7 +59,7 @@ func configOf(key string, raw []byte) (*Config, error) {
 	return c, err
 }
 
-// checked says that a config is the one that a manifest names, by digest and size. Only
+// checked is the proof that a config has the digest and size that a manifest names. Only
 // checkConfig makes it.
 type checked struct {
 	config *Config

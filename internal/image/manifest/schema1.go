@@ -19,8 +19,8 @@ type schema1History struct {
 }
 
 // jwsSignature is one signature of a "pretty" JWS. Only the protected header matters here: it tells
-// how to get the signed payload back. The keys of the signatures identify nobody, and nobody checks
-// them.
+// how to get the signed payload back. The keys of the signatures identify no one and are
+// not checked.
 type jwsSignature struct {
 	Protected string `json:"protected"`
 }

@@ -7,6 +7,6 @@
 //	q, err := packages.ParseQuery("pkg:deb/debian/openssl")
 //	found := q.In(list)
 //
-// Whoever attached a document has written all of its text. Package sbom of the importer bounds it
-// and makes it printable.
+// The text of a document comes from strangers: those who attached it. Package sbom of the importer
+// bounds it and makes it printable.
 package packages

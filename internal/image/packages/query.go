@@ -134,8 +134,9 @@ func Names(list *ImagePackages) (all []string, err error) {
 	return all, nil
 }
 
-// names are the names by which people know a package: that of the document, and that of its URL. A
-// Maven package is known by its artifact alone, too, as documents differ in that.
+// names returns the names under which people know a package: the name in the document, and the name
+// in its URL. A Maven package is also known by its artifact alone, because documents differ in
+// that.
 func names(p *Package) []string {
 	all := []string{p.Name}
 	if !strings.HasPrefix(p.PURL, purlScheme) {
@@ -219,7 +220,7 @@ var documents = []string{
 	"https://openvex.dev/ns", "application/openvex", "application/vnd.openvex",
 }
 
-// IsDocument reports whether a predicate type, or a media type, is that of an SBOM or of a VEX
+// IsDocument reports whether a predicate type, or a media type, belongs to an SBOM or a VEX
 // document.
 func IsDocument(typ string) bool {
 	return slices.ContainsFunc(documents, func(beginning string) bool { return strings.HasPrefix(typ, beginning) })

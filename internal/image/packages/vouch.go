@@ -14,9 +14,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// Voucher says whether somebody whom the policies trust vouches for a document.
+// Voucher is the result of judging a document: whether a trusted signer signed it, and who.
 type Voucher struct {
-	// Verified is True, False (signed by nobody who is trusted), Unsigned, or Unknown.
+	// Verified is True, False (signed, by no trusted signer), Unsigned, or Unknown.
 	Verified string
 	// By is who signed it, or the index that lists it, if that is known; Reason says why it is not
 	// True.
@@ -57,7 +57,7 @@ func (s *Source) Vouched(image *imagev1.Image, asked reference.Reference, index 
 const (
 	// unjudged is the reason where no condition has one.
 	unjudged = "nobody judged it"
-	// underived is the reason where the packages are the word of whoever wrote them.
+	// underived is the reason if a client sent the packages and the server has not read the document.
 	underived = "the server has not read it itself: import the image again with the server"
 )
 

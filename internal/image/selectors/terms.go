@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 )
 
-// ofRepository is between the name of a field and the repository for which it is meant. Nobody can
-// ask for such a field: the storage of images makes it of a selector that names a repository, too.
+// ofRepository separates the name of a field from a repository. Clients cannot select by such a
+// field: the storage of images makes it from a selector that also names a repository.
 const ofRepository = " in "
 
 // InRepository is a field about verdicts, meant for one repository alone.

@@ -2,8 +2,7 @@ package tags
 
 import "time"
 
-// Check says that a registry was asked where a reference leads, and that this is what was known
-// already. Nothing is written of the tag then but when that was.
+// Check records that a registry confirmed where a reference leads. Only the time is stored.
 type Check struct {
 	// Reference is canonical, with a tag or a digest.
 	Reference string `json:"reference"`

@@ -13,9 +13,9 @@ import (
 // history no longer has it. The server writes it.
 const First = "tidewaiter.dev/first"
 
-// Whoever may update an ImageTag accepts a move of a tag that must not move with the annotation
-// Accept, whose value is the digest to which the tag leads now, and may say why with AcceptReason.
-// The server takes both away and adds an [Acceptance] to Accepted, a JSON array, the newest first.
+// To accept the move of a tag that must not move, a user sets the annotation Accept of its ImageTag
+// to the digest to which the tag leads now, and perhaps AcceptReason. The server removes both and
+// adds an [Acceptance] to Accepted, a JSON array, the newest first.
 const (
 	Accept       = "tidewaiter.dev/accept"
 	AcceptReason = "tidewaiter.dev/accept-reason"
@@ -33,7 +33,7 @@ type Acceptance struct {
 	Reason string      `json:"reason,omitempty"`
 }
 
-// Acceptances are those of a tag, the newest first.
+// Acceptances returns the accepted moves of a tag, the newest first.
 func Acceptances(tag *imagev1.ImageTag) (all []Acceptance) {
 	if tag == nil {
 		return nil
@@ -43,7 +43,7 @@ func Acceptances(tag *imagev1.ImageTag) (all []Acceptance) {
 	return all
 }
 
-// AcceptMove records that somebody accepts where a tag leads now.
+// AcceptMove records that a user accepts where a tag leads now.
 func AcceptMove(tag *imagev1.ImageTag, by, reason string, at time.Time) {
 	now, _ := Now(tag)
 	keepAcceptances(tag, append([]Acceptance{{Digest: now, By: by, At: metav1.NewTime(at.UTC().Truncate(time.Second)), Reason: reason}}, Acceptances(tag)...))
@@ -68,8 +68,8 @@ func FirstOf(tag *imagev1.ImageTag) string {
 	return ""
 }
 
-// KeepFirst keeps in a tag to which digest it first led, if its history no longer has it. before is
-// the tag as it was.
+// KeepFirst stores in a tag the digest to which it first led, if the tag's history no longer has
+// it. before is the tag before the change.
 func KeepFirst(tag, before *imagev1.ImageTag) {
 	if first := FirstOf(before); first != "" && FirstOf(tag) != first {
 		metav1.SetMetaDataAnnotation(&tag.ObjectMeta, First, first)
@@ -112,8 +112,8 @@ func Inherit(tag, other *imagev1.ImageTag, history []imagev1.TagEvent) {
 	}
 }
 
-// inheritKept is Inherit for where the tag must lead. It looks at the histories before they are
-// merged.
+// inheritKept is the part of Inherit about where the tag must lead. It reads the histories before
+// they are merged.
 func inheritKept(tag, other *imagev1.ImageTag) {
 	begun := func(tag *imagev1.ImageTag) (first string, at time.Time) {
 		if first = FirstOf(tag); first != "" && tag.Status != nil && len(tag.Status.Items) > 0 {
@@ -151,8 +151,7 @@ func Kept(tag *imagev1.ImageTag) string {
 	return FirstOf(tag)
 }
 
-// Move is how a tag came to lead to another digest than the one to which it must lead if it must
-// not move.
+// Move describes how a tag that must not move came to lead to another digest.
 type Move struct {
 	From, To string
 	At       time.Time // zero if the history may have had the move, and no longer has it
@@ -202,7 +201,7 @@ func Overwritten(tag *imagev1.ImageTag) *Move {
 
 // Writers are who recorded the items of a tag's history, in their order.
 func Writers(tag *imagev1.ImageTag) (by []string) {
-	// only the server writes it; if it cannot be read, nobody is named
+	// only the server writes it; if it cannot be read, the move names no user
 	_ = json.Unmarshal([]byte(tag.Annotations[By]), &by)
 	return by
 }

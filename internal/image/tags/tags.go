@@ -23,8 +23,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// Namespace has the tags of all registries. If repositories named the namespace, anybody who can
-// push could have objects made where they like, in kube-system for one.
+// Namespace has the tags of all registries. If the repository's name chose the namespace, users who
+// can push could create objects in any namespace, such as kube-system.
 const Namespace = metav1.NamespaceDefault
 
 // MaxItems bounds the history of a tag. The oldest items beyond it are left out.
@@ -109,7 +109,7 @@ func Reference(tag *imagev1.ImageTag) (ref reference.Reference, ok bool) {
 }
 
 // Now returns what a tag leads to: the name of an Image, or "" if the registry no longer has the
-// tag. known is false if nobody has looked yet.
+// tag. known is false if no registry has been asked yet.
 func Now(tag *imagev1.ImageTag) (image string, known bool) {
 	if tag == nil || tag.Status == nil || len(tag.Status.Items) == 0 {
 		return "", false

@@ -147,8 +147,8 @@ type matches struct {
 	sourced bool                   // it says from which source package it is built
 }
 
-// Find returns the packages of a list that the advisories are about, and those of which that is
-// unknown. A list that cannot be read is an error.
+// Find returns the packages of a list that the advisories are about, and the packages for which
+// this is unknown. A list that cannot be read is an error.
 func (s *Set) Find(list *packages.ImagePackages) (found []Finding, err error) {
 	for i := range list.Sources {
 		source := &list.Sources[i]

@@ -8,7 +8,7 @@
 // It reads no signed envelope. Package payload does that for those who verify signatures too, so
 // that a document is read from the very bytes that were verified.
 //
-// Whoever may push to a repository chooses every byte. The readers of SPDX and CycloneDX hold a
+// Users who may push to a repository choose every byte. The readers of SPDX and CycloneDX hold a
 // whole document as objects, forty times its size if it is made for that. So a document is at most
 // [MaxDocument] bytes, it is gone through as a stream, and a reader gets one package at a time,
 // with the few fields that are kept and at most 64 KiB. What it costs is bounded by twice the
@@ -68,9 +68,9 @@ type layer struct {
 	Context   json.RawMessage `json:"@context"` // of OpenVEX a text, of SPDX 3 too
 }
 
-// Read reads a document that is attached to the image of a digest and that nobody signed, bare or
-// in a statement. A statement about another image is an error, and so is what is neither of the
-// formats. It takes bounded time and memory, whatever it is given.
+// Read reads an unsigned document that is attached to the image of a digest, bare or in a
+// statement. A statement about another image is an error, and so is a document in another format.
+// It takes bounded time and memory, whatever it is given.
 func Read(content []byte, digest string) (*Document, error) {
 	if len(content) > MaxDocument {
 		return nil, fmt.Errorf("it has %d bytes, at most %d are read", len(content), MaxDocument)
