@@ -285,8 +285,8 @@ func TestPodsAreCountedForWhoSeesNone(t *testing.T) {
 		}
 		for act, spec := range acts {
 			status := w.impactOf(spec)
-			at := slices.IndexFunc(status.Rows, func(r ImpactRow) bool { return r.Reference == repository+":v1" })
-			if at < 0 || status.Summary.Pods != 2 || !status.Summary.PodsComplete {
+			at, changes := slices.IndexFunc(status.Rows, func(r ImpactRow) bool { return r.Reference == repository+":v1" }), status.Summary.Changes
+			if at < 0 || status.Summary.Pods != 2 || !status.Summary.PodsComplete || !slices.ContainsFunc(changes, func(c ImpactChange) bool { return c.Pods == 2 }) {
 				t.Errorf("may see pods: %v, and %s has %+v", may, act, status)
 				continue
 			}
