@@ -146,14 +146,6 @@ func TestCutCertificatesAreRefused(t *testing.T) {
 	if _, err := c.followAuthorities("client-ca-bundle", file); err == nil {
 		t.Error("a file that ends within a certificate is taken")
 	}
-	for text, whole := range map[string]bool{
-		string(data): true, "\n" + string(data): true, "# a - b\n" + string(data) + "# end": true, string(data) + string(data): true,
-		"": false, "# none\n": false, "---\n" + string(data): false, string(data) + "--": false, string(data) + "-----BEGIN CERTIFICATE-----\n": false,
-	} {
-		if err := wholePEM([]byte(text)); (err == nil) != whole {
-			t.Errorf("%.60q…%q: %v", text, text[max(0, len(text)-20):], err)
-		}
-	}
 }
 
 // A file of --authentication-config that is cut, empty, gone or wrong changes nothing: without its

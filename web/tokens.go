@@ -150,7 +150,7 @@ func (t *Tokens) load() error {
 		}
 		keys, err := keyutil.ParsePublicKeysPEM(data)
 		if err == nil {
-			err = wholePEM(data)
+			err = trusted.WholePEM(data)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)

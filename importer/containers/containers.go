@@ -30,6 +30,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/internal/room"
+	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
 
 // Options say which files are read; the zero value reads the user's and the system's.
@@ -162,6 +163,9 @@ func (f *Files) TLS(host string) (*tls.Config, error) {
 		}
 		if !pool.AppendCertsFromPEM(own.CA) {
 			return nil, fmt.Errorf("certificates for %s: there is no certificate in PEM", host)
+		}
+		if err := trusted.WholePEM(own.CA); err != nil {
+			return nil, fmt.Errorf("certificates for %s: %w", host, err)
 		}
 		c.RootCAs = pool
 	}

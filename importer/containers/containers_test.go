@@ -219,8 +219,10 @@ func TestCertificatesOfAHost(t *testing.T) {
 	if _, err := newFiles(t, Options{Root: root, Home: home}).TLS(host); err == nil || !strings.Contains(err.Error(), "lonely") {
 		t.Errorf("the user's folder has a certificate without its key: %v", err)
 	}
-	if _, err := newFiles(t, Options{Hosts: map[string]Certificates{host: {CA: []byte("none")}}}).TLS(host); err == nil {
-		t.Error("a file without a certificate is accepted")
+	for what, text := range map[string]string{"no certificate": "none", "a certificate and a half": ca + ca[:len(ca)/2]} {
+		if _, err := newFiles(t, Options{Hosts: map[string]Certificates{host: {CA: []byte(text)}}}).TLS(host); err == nil {
+			t.Errorf("a file with %s is accepted", what)
+		}
 	}
 }
 

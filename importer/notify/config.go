@@ -205,6 +205,9 @@ func (r *Receiver) tls() (*tls.Config, error) {
 	if !pool.AppendCertsFromPEM(data) {
 		return nil, fmt.Errorf("%s has no certificate as a PEM block", r.CAFile)
 	}
+	if err := trusted.WholePEM(data); err != nil {
+		return nil, fmt.Errorf("%s: %w", r.CAFile, err)
+	}
 	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
 }
 

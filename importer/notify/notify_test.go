@@ -260,6 +260,9 @@ func TestWhoIsTold(t *testing.T) {
 
 func TestReceiversAreChecked(t *testing.T) {
 	good := Receiver{Name: "ci", URL: "https://a.example.com/x", SecretFile: secretFile(t, one)}
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	certificate := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 	for want, change := range map[string]func(*Receiver){
 		"not a DNS label":        func(r *Receiver) { r.Name = "a/b" },
 		"url: http shows":        func(r *Receiver) { r.URL = "http://a.example.com" },
@@ -276,6 +279,7 @@ func TestReceiversAreChecked(t *testing.T) {
 		"has 5 secrets":          func(r *Receiver) { r.SecretFile = secretFile(t, one, one, one, one, one) },
 		"one line with a token":  func(r *Receiver) { r.TokenFile = file(t, "two lines\nsecret") },
 		"has no certificate":     func(r *Receiver) { r.CAFile = r.SecretFile },
+		"without its end":        func(r *Receiver) { r.CAFile = file(t, certificate+certificate[:len(certificate)/2]) },
 		`format: "xml" is not`:   func(r *Receiver) { r.Format = "xml" },
 		"at most 32 are allowed": nil,
 		"two with the name ci":   nil,
