@@ -590,7 +590,7 @@ func (p *packagesReport) print(line func(name, value string)) {
 		vouched := d.Vouched
 		switch {
 		case d.Vouched == verdicts.VerifiedTrue:
-			vouched = "vouched for by " + cmp.Or(d.VouchedBy, "somebody who is trusted")
+			vouched = "vouched for by " + cmp.Or(d.VouchedBy, "a trusted signer")
 		case d.Reason != "":
 			vouched += ": " + d.Reason
 		}

@@ -77,7 +77,7 @@ for an administrator of the cluster to run.`,
 	f.StringVar(&o.config, "config", defaultConfig, "configuration file of the server; it is made if it does not exist")
 	f.StringVar(&o.name, "name", "", "what the server calls the cluster (default: CONTEXT, as a DNS label)")
 	f.StringVarP(&o.namespace, "namespace", "n", "kube-system", "namespace of the service account")
-	f.DurationVar(&o.duration, "duration", 365*24*time.Hour, "how long the token is to be valid; the cluster may shorten it")
+	f.DurationVar(&o.duration, "duration", 365*24*time.Hour, "how long the token stays valid; the cluster may shorten it")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the commands that do the same, and do nothing")
 	return cmd
 }

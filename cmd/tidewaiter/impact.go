@@ -329,7 +329,7 @@ func (o *impactOptions) show(cmd *cobra.Command, what string, review *answers.Im
 		fmt.Fprintf(out, "  of %s that pods run it is unknown whether the act touches it\n", tablecells.Quantity(s.Undecided, "more image"))
 	}
 	if s.NotAffected > 0 {
-		fmt.Fprintf(out, "  %s not affected, by a VEX document for which somebody vouches: -o wide says who\n", tablecells.Clause(s.NotAffected, "more reference", "are"))
+		fmt.Fprintf(out, "  %s not affected, by a trusted VEX document: -o wide names its signer\n", tablecells.Clause(s.NotAffected, "more reference", "are"))
 	}
 	if s.Denied > 0 {
 		fmt.Fprintf(out, "  a cluster that asks on admission would refuse %d of the pods when they start again\n", s.Denied)

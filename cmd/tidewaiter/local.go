@@ -29,7 +29,7 @@ in that namespace allows.`
 type localOptions struct{ namespace string }
 
 func (o *localOptions) addFlag(cmd *cobra.Command, usage string) {
-	cmd.Flags().StringVarP(&o.namespace, "namespace", "n", "", usage+", or that of the kubeconfig's context if you may ask in a namespace only)")
+	cmd.Flags().StringVarP(&o.namespace, "namespace", "n", "", usage+", or the namespace of the kubeconfig's context if you may ask only in a namespace)")
 }
 
 // apply has a looker ask as the pods of a namespace.

@@ -359,7 +359,7 @@ The verdicts do not change it: tidewaiter verify is for that.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.cluster, "cluster", "", "list what the pods of this followed cluster run")
-	f.StringVarP(&o.namespace, "namespace", "n", "", "namespace of the pods (default: that of the kubeconfig's context)")
+	f.StringVarP(&o.namespace, "namespace", "n", "", "namespace of the pods (default: the namespace of the kubeconfig's context)")
 	f.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "list what the pods of all namespaces run")
 	o.at.addFlag(f, "list what they ran at this time")
 	o.watch.addFlag(cmd, "list what they run, and then what changes")
@@ -407,7 +407,7 @@ func (c *useCounts) add(namespace string, containers []podContainer) error {
 		}
 	}
 	if len(c.pods) > maxUses {
-		return cli.WithHint(fmt.Errorf("the pods run more than %d images", maxUses), "-n lists those of one namespace")
+		return cli.WithHint(fmt.Errorf("the pods run more than %d images", maxUses), "-n lists only the images of one namespace")
 	}
 	return nil
 }
@@ -469,7 +469,7 @@ func (o *imagesOptions) run(cmd *cobra.Command) error {
 	counts, everywhere, err := o.count(cmd.Context(), l, namespace)
 	switch {
 	case apierrors.IsNotFound(err):
-		return cli.WithHint(fmt.Errorf("%s has no pods: it is not a tidewaiter server, or it is one inside a cluster", l.Server.destination()), "kubectl config current-context shows the context in use; that of the cluster has its pods")
+		return cli.WithHint(fmt.Errorf("%s has no pods: it is not a tidewaiter server, or it is one inside a cluster", l.Server.destination()), "kubectl config current-context shows the context in use; a cluster's own context shows its pods")
 	case err != nil:
 		return err
 	}

@@ -125,7 +125,7 @@ repository of an image. The exit code is 0 if all were judged and no verdict is 
 	cmd.ValidArgsFunction = o.completeReferences(1)
 	o.watch.addFlag(cmd, "print the verdict, and again whenever the answer changes")
 	f.BoolVar(&o.all, "all", false, "judge all images of a server again")
-	f.StringSliceVar(&o.failOn, "fail-on", []string{verdicts.VerifiedFalse, verdicts.Unsigned, verdicts.VerifiedUnknown}, "verdicts of which --all exits 1 if there are any; none for never")
+	f.StringSliceVar(&o.failOn, "fail-on", []string{verdicts.VerifiedFalse, verdicts.Unsigned, verdicts.VerifiedUnknown}, "verdicts for which --all exits 1; none: for no verdict")
 	o.addFlags(cmd)
 	o.completeNames(cmd)
 	return cmd

@@ -32,10 +32,10 @@ func (c *Checks) Share(all []tags.Check) {
 		_, err = c.db.Put(ctx, sharedPrefix+string(uuid.NewUUID()), 0, value, db.PutOptions{TTL: sharedFor})
 	}
 	if err != nil {
-		c.untold.Begin("", "The other servers cannot be told when registries last confirmed references", "err", err)
+		c.untold.Begin("", "The other servers do not get the times when registries last confirmed references", "err", err)
 		return
 	}
-	c.untold.End("", "The other servers are told again when registries last confirmed references")
+	c.untold.End("", "The other servers get these times again")
 }
 
 // Follow remembers what other servers share, until ctx is done.
