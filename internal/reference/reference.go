@@ -187,8 +187,8 @@ func (r Reference) Name() string {
 }
 
 // Pulled returns what a client pulls when it is given r: the digest if there is one, without
-// looking at the tag, else the tag, else the tag latest. Docker (reference.ParseDockerRef) and
-// Kubernetes do the same.
+// looking at the tag, else the tag, else the tag latest. Docker
+// (distribution/reference.ParseDockerRef) and Kubernetes do the same.
 func (r Reference) Pulled() Reference {
 	switch {
 	case r.Digest != "":

@@ -15,8 +15,8 @@ import (
 // registries.
 var ownTypes = []string{signatures.TypeSimpleSigning, signatures.TypeBundle, signatures.TypeNotation, verdicts.TypeAttestation}
 
-// extension reads from OpenShift's signature extension (image-registry, signaturedispatcher.go), if
-// the registry has announced it.
+// extension reads from OpenShift's signature extension (image-registry/.../signaturedispatcher.go),
+// if the registry has announced it.
 func (s *search) extension(ctx context.Context) error {
 	if !s.client.hasExtension {
 		return nil

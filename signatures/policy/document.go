@@ -1,7 +1,7 @@
 package policy
 
 // Document is a ClusterImagePolicy as written in a file. Fields that OpenShift's type
-// (github.com/openshift/api config/v1, types_image_policy.go) does not have are marked "ours".
+// (github.com/openshift/api, config/v1/types_image_policy.go) does not have are marked "ours".
 // Every …Data field is base64 of a PEM document (of a keyring or JSON document where so stated);
 // the …Path field beside it, ours, names a file with the same content instead, relative to the
 // document's own folder.

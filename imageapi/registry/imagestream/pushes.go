@@ -26,8 +26,8 @@ import (
 )
 
 // Referrers returns where the registry of streams lists an object that belongs to another, its
-// subject, by the referrers tag schema. ok is false if the object is elsewhere or has no subject.
-// The registry lists the object there before it serves it.
+// subject, by the referrers tag schema. It returns false if the object is elsewhere or has no
+// subject. The registry lists the object there before it serves it.
 func (r *Reader) Referrers(image *imagev1.Image) (reference.Reference, bool) {
 	if r.Pushes == nil || image == nil || image.DockerImageManifest == "" {
 		return reference.Reference{}, false
