@@ -33,8 +33,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// atOnce bounds the items of a record that are written at a time. Their writes share commits.
-const atOnce = 16
+// atOnce bounds the items of a record that are written at a time. Their writes share commits: with
+// 16 at a time an import of 1,500 images takes 1.5 times the commits, and the server 1.2 times the
+// processor time. Gets of others take as long beside it (p99 19 to 40 ms, 23 to 25 with 32, on two
+// busy cores).
+const atOnce = 32
 
 // REST takes ImageRecords. Nothing is stored of them but what follows.
 type REST struct {
