@@ -14,6 +14,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
+	"github.com/tidewaiter/tidewaiter/coreapi/imageruns"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
