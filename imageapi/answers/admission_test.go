@@ -221,6 +221,9 @@ func TestMoreDemandedIsNeverLooser(t *testing.T) {
 	for what, i := range images {
 		for when, job := range jobs {
 			for led, age := range map[string]time.Duration{"now": 0, "a day ago": 24 * time.Hour, "in a day": -24 * time.Hour} {
+				if age < 0 && what != "signed" && what != "unsigned" {
+					continue // these two show what the bound decides
+				}
 				_, tag := tagTo(t, testRepository+":v1", testDigest, testNow.Add(-age))
 				if job == nil || job.Unread || i == nil || age != 0 { // others do not matter to what is known now
 					states[what+", led "+led+", "+when] = state{image: i, tag: tag, job: job}
