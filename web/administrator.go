@@ -32,10 +32,9 @@ import (
 
 // The administrator's credential is a token, which admin.kubeconfig holds, and a client
 // certificate for programs that have no place for a token. Both can be replaced while
-// the server runs. A token is gone when its line is. A certificate would be good until
-// it ends. So the authority keeps a list of revoked certificates, in the form of RFC
-// 5280. One list serves the administrator's certificates and those that somebody signed
-// by hand.
+// the server runs. Removing the line of a token revokes it. A certificate would stay valid
+// until it ends, so the authority keeps a list of revoked certificates (RFC 5280). The list
+// has the administrator's certificates and those that a person signed by hand.
 
 const (
 	// adminLifetime is how long an administrator's certificate is good for.

@@ -11,8 +11,8 @@ import (
 // healthPaths answer without a credential: exactly these, and nothing below them.
 var healthPaths = []string{"/healthz", "/livez", "/readyz"}
 
-// newAuthorizer lets everyone read the health endpoints and asks next about everything
-// else. If next is nil, system:masters may do everything and nobody else anything.
+// newAuthorizer lets everyone read the health endpoints, and leaves all other requests to next. If
+// next is nil, only system:masters may do anything else.
 func newAuthorizer(next authorizer.Authorizer) (authorizer.Authorizer, error) {
 	health, err := path.NewAuthorizer(healthPaths)
 	if err != nil {

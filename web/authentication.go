@@ -111,7 +111,7 @@ func (a *Authentication) checkTrusted() error {
 	return errors.Join(errs...)
 }
 
-// issuers are those of service accounts' tokens. New tokens have the first one.
+// issuers returns the issuers of service accounts' tokens. New tokens have the first one.
 func (a *Authentication) issuers() []string {
 	if len(a.ServiceAccounts.Issuers) == 0 {
 		a.ServiceAccounts.Issuers = []string{defaultIssuer}
@@ -253,7 +253,7 @@ func bearerOf(r *http.Request) (token string) {
 	return token
 }
 
-// verifiedClaims are those by which upstream's verifier judges a token. It ignores the case of
+// verifiedClaims are the claims by which upstream's verifier judges a token. It ignores the case of
 // their names.
 var verifiedClaims = []string{"iss", "sub", "aud", "exp", "iat", "nbf", "nonce", "at_hash", "_claim_names", "_claim_sources"}
 

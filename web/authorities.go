@@ -14,8 +14,8 @@ import (
 // maxBundle bounds a file of certificates, in bytes. That of all public authorities has 0.3 MB.
 const maxBundle = 4 << 20
 
-// authorities are those in a file by which client certificates are verified. Kubernetes' own reader
-// of such a file would take one that is cut: it skips half a certificate without a word.
+// authorities are the authorities in a file that verify client certificates. Kubernetes' own reader
+// accepts a file that is cut off: it silently skips half a certificate.
 type authorities struct {
 	purpose, file string
 

@@ -11,7 +11,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/printable"
 )
 
-// maxCertificates bounds the certificates of a file that are told of: those that end first.
+// maxCertificates bounds the reported certificates of a file, beginning with those that end first.
 const maxCertificates = 20
 
 // Certificate is one on which the server's connections depend.

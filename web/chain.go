@@ -87,7 +87,7 @@ func withoutCustomResources(next http.Handler) http.Handler {
 	})
 }
 
-// withHealthOnlyRead answers 405 to writes to a health endpoint, for which nobody needs a
+// withHealthOnlyRead answers 405 to writes to a health endpoint, which callers reach without a
 // credential.
 func withHealthOnlyRead(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -93,9 +93,10 @@ func (c *Cluster) Authorizer() (authorizer.Authorizer, error) {
 	return info.Authorizer, nil
 }
 
-// namespaces is Kubernetes' admission that has nothing made in a namespace which the cluster does
-// not have, or which it is deleting: kube-apiserver does not ask its own about the requests that it
-// passes on, and nobody would delete what is made after the namespace. It goes by the informers.
+// namespaces returns Kubernetes' admission that refuses to create objects in a namespace that the
+// cluster lacks or is deleting. kube-apiserver does not apply its own to requests that it passes
+// on, and an object that is created after its namespace would never be deleted. It reads from the
+// informers.
 func (c *Cluster) namespaces() (admission.Interface, informers.SharedInformerFactory, error) {
 	client, err := kubernetes.NewForConfig(c.Client)
 	if err != nil {
@@ -126,7 +127,7 @@ func (w whenRead) Admit(ctx context.Context, a admission.Attributes, o admission
 	return w.Lifecycle.Admit(ctx, a, o)
 }
 
-// onlyPhase leaves of a namespace what the admission goes by.
+// onlyPhase keeps only those fields of a namespace that the admission reads.
 func onlyPhase(obj any) (any, error) {
 	if namespace, ok := obj.(*corev1.Namespace); ok {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace.Name, UID: namespace.UID, ResourceVersion: namespace.ResourceVersion}, Status: corev1.NamespaceStatus{Phase: namespace.Status.Phase}}, nil
@@ -167,7 +168,7 @@ func (s *Server) KeepAPIServices(ctx context.Context) error {
 	return nil
 }
 
-// errElsewhere says that another server has a group.
+// errElsewhere is the error if another server serves a group.
 var errElsewhere = errors.New("it leads to another server, which serves the group: this server serves it on its own port only")
 
 func (s *Server) keepAPIService(ctx context.Context, client apiregistration.APIServiceInterface, name string) error {

@@ -109,7 +109,7 @@ func readLocal(file string) (*localCredential, error) {
 	return l, nil
 }
 
-// localError says that a local credential cannot be understood.
+// localError is the error for a local credential that cannot be parsed.
 type localError struct {
 	file string
 	err  error

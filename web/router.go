@@ -35,7 +35,8 @@ func growStack(i uint8) byte {
 	return room[i]
 }
 
-// ByMethod passes each request to the handler of its method, or to that of "".
+// ByMethod passes each request to the handler of its method or, if it has none, to the handler of
+// "".
 type ByMethod map[string]http.Handler
 
 // ServeHTTP implements http.Handler.

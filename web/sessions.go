@@ -45,8 +45,8 @@ type sessions struct {
 	audiences authenticator.Audiences // the API's
 	// rights answers a request with 200 if its caller, or whom the caller acts for, may make it.
 	rights http.Handler
-	// own knows callers whose credential is in the data directory, and asks nobody. all knows
-	// every caller.
+	// own knows callers whose credential is in the data directory, without asking another server. all
+	// knows every caller.
 	own, all authenticator.Request
 
 	mu   sync.Mutex
@@ -163,9 +163,9 @@ func (s *sessions) recheckOwn() {
 	s.recheck(s.own, func(one *session) bool { return one.own.Load() })
 }
 
-// recheck ends those of the sessions that by does not know, or that are no longer allowed. It asks
-// by once for each credential. If those who know a credential, or what is allowed, cannot be asked,
-// the sessions go on for unaskedTime.
+// recheck ends the sessions whose credential by no longer knows, or that are no longer allowed. It
+// calls by once for each credential. If the servers that know credentials or rights do not answer,
+// the sessions continue for unaskedTime.
 func (s *sessions) recheck(by authenticator.Request, of func(*session) bool) {
 	s.mu.Lock()
 	open := map[string][]*session{} // by credential

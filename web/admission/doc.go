@@ -1,8 +1,7 @@
 // Package admission answers a cluster's API server that asks whether a pod may run
 // (https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/). It
 // judges a pod by what is stored about the images that the pod names. It asks no registry while the
-// pod waits, with one exception: an image of which nothing is known is imported, for as long as the
-// API server waits.
+// pod waits, with one exception: it imports an unknown image, for as long as the API server waits.
 //
 // # Who asks
 //

@@ -170,8 +170,8 @@ type finding struct {
 	admit.Judgement
 }
 
-// judge returns what is known about the images of a pod. It first waits for images of which nothing
-// is known.
+// judge returns the judgements on the images of a pod. It first waits for the import of unknown
+// images.
 func (h *Handler) judge(ctx context.Context, cluster string, in *review, deadline time.Time) (found []finding, waited bool, err error) {
 	p := Pod{Cluster: cluster, Namespace: in.request.Namespace, ServiceAccount: cmp.Or(in.pod.Spec.ServiceAccountName, "default")}
 	for _, s := range in.pod.Spec.ImagePullSecrets {
@@ -217,10 +217,10 @@ func parse(image string) reference.Reference {
 	return ref
 }
 
-// await asks for the import of what is missing, and returns when the pod is decided or nothing is
-// left to wait for. An image without a place waits until another image of the pod needs its place
-// no longer; a pod without any place is answered at once. If the caller has gone away, its places
-// are kept until the deadline.
+// await starts the import of missing images, and returns when the pod is decided or no import is
+// left. An image without a place waits until another image of the pod gives up its place; a pod
+// without any place is answered at once. If the caller has gone away, its places stay taken until
+// the deadline.
 func (h *Handler) await(ctx context.Context, p Pod, found []finding, deadline time.Time) error {
 	defer limits.Pause(ctx)()
 	held := make([]*place, len(found)) // nil for an image that has none
@@ -378,7 +378,7 @@ func (h *Handler) decide(answer *admissionv1.AdmissionResponse, cluster string, 
 	return worst
 }
 
-// tell tells of the images of an admitted pod.
+// tell reports the images of an admitted pod.
 func (h *Handler) tell(cluster string, in *review, found []finding) {
 	if h.Recorder == nil || in.request.DryRun != nil && *in.request.DryRun {
 		return

@@ -13,7 +13,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/printable"
 )
 
-// mirrorAnnotation is on mirror pods, by which kubelets show their static ones.
+// mirrorAnnotation marks mirror pods, with which kubelets show static pods in the API.
 const mirrorAnnotation = "kubernetes.io/config.mirror"
 
 // maxImages bounds the distinct images of a pod.

@@ -19,8 +19,8 @@ type Pod struct {
 
 // Verdicts know what is stored about images. It is safe for concurrent use.
 type Verdicts interface {
-	// Judge tells what is known about an image for a pod. It asks no registry. The zero Reference
-	// stands for text that is not a reference. An error says that the store cannot be read.
+	// Judge returns the judgement on an image for a pod. It asks no registry. The zero Reference
+	// stands for a text that is not a reference. An error means that the store cannot be read.
 	Judge(ctx context.Context, pod Pod, image reference.Reference) (admit.Judgement, error)
 	// Import asks for the import of an image, as if it had been pushed, with the credentials of the
 	// pod. It does not wait for the import. The caller calls done when the pod has been answered.

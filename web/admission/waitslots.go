@@ -8,7 +8,7 @@ const maxOfNamespace = 8
 // owner is a namespace of a cluster.
 type owner struct{ cluster, namespace string }
 
-// waitSlots are the places where requests wait for images of which nothing is known.
+// waitSlots are the places for requests that wait for unknown images.
 type waitSlots struct {
 	max int
 

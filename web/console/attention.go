@@ -291,8 +291,8 @@ func verdictChoices() (all [][2]string) {
 	return all
 }
 
-// certificateEndsSoon is how long before its end a certificate of the server is shown. The server
-// renews certificates of its own earlier.
+// certificateEndsSoon is how long before its end the page shows a certificate of the server. The
+// server renews its own certificates earlier.
 const certificateEndsSoon = 14 * 24 * time.Hour
 
 // ending counts the server's certificates that end soon.

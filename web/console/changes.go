@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// feedPath is the path of the feed of what Attention gained and lost.
+// feedPath is the path of the feed with the entries that Attention gained and lost.
 const feedPath = Root + "changes.atom"
 
-// Bounds of what changed.
+// Bounds on the changes of a page.
 const (
 	changedDays  = 7   // that may be asked about
 	changedPages = 4   // pages of stretches that are read for each verdict that fails
@@ -43,7 +43,7 @@ func (c *change) Sign() string {
 	return "Gained"
 }
 
-// changesView has the data of the page of what changed.
+// changesView has the data of the page of changes.
 type changesView struct {
 	Days    int
 	Since   time.Time
@@ -141,7 +141,7 @@ func (v *visit) runsChanged(since time.Time, verified string) (all changesView, 
 	return all, nil
 }
 
-// changes returns when a stretch began to need somebody, and when that was over.
+// changes returns when a stretch began to need attention, and when that was over.
 func (r *imageRun) changes() (all []change) {
 	failed := false
 	add := func(at time.Time, lost bool, does string) *change {
@@ -209,7 +209,7 @@ func (v *visit) clustersChanged() (all changesView, err error) {
 	return all, err
 }
 
-// policiesChanged finds the policies that began to need somebody.
+// policiesChanged finds the policies that began to need attention.
 func (v *visit) policiesChanged() (all changesView, err error) {
 	policies, err := v.policyViews()
 	for _, p := range policies {

@@ -20,7 +20,7 @@ func (r *imageRow) Name() text {
 	return r.Repository + ":" + r.Tags[0]
 }
 
-// Shown is the size on the page; of an index, that of the images that are folded into it.
+// Shown returns the size on the page: for an index, the size of the images that are folded into it.
 func (r *imageRow) Shown() string {
 	if r.Size != "" || len(r.Platforms) == 0 {
 		return spaced(r.Size)
@@ -80,8 +80,8 @@ func (v *visit) folded(rows []imageRow) ([]imageRow, error) {
 	return foldInto(rows, parent), nil
 }
 
-// foldInto folds rows into those of their parents. Within an index that is folded itself, nothing
-// is folded.
+// foldInto folds rows into the rows of their parents. It folds no rows into an index that is itself
+// folded.
 func foldInto(rows []imageRow, parent map[text]text) (kept []imageRow) {
 	here, top, places := map[text]bool{}, map[text]bool{}, map[text]int{}
 	for i := range rows {

@@ -88,8 +88,8 @@ func (data *imageList) Hits() bool {
 	return slices.ContainsFunc(data.Elsewhere, func(f *finding) bool { return f.Count > 0 })
 }
 
-// Named reports whether a search names a registry, so that what it says of that is no guess, or is
-// ambiguous, which names none.
+// Named reports whether a search names a registry, so that its result is no guess, or is ambiguous,
+// so that its result names no image.
 func (data *imageList) Named() bool {
 	return namesRegistry(data.Query) || data.Found != nil && data.Found.State == "Ambiguous"
 }
@@ -127,8 +127,8 @@ func escapeTerm(value string) string {
 }
 
 // runningInstead returns the address of the page Running if a query selects images that run by
-// their verdict, because pods have the verdict for the name that they use; "" otherwise. A query
-// with more filters than that page has is left to the API, which refuses it and says why.
+// their verdict, because the verdict depends on the name that a pod uses; "" otherwise. It also
+// returns "" for a query with filters that Running lacks: the API refuses it with the reason.
 func runningInstead(query url.Values) string {
 	verdict, by := query.Get("verdict"), query.Get("cluster")
 	if verdict == "" || query.Get("used") != "true" && by == "" {

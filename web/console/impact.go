@@ -90,7 +90,7 @@ type impactAdvisory struct {
 	Statement *impactStatement `json:"statement"`
 }
 
-// impactView has the data of the page of what a package or an advisory touches.
+// impactView has the data of the page with the images that a package or an advisory touches.
 type impactView struct {
 	Package string
 	Names   text // of the advisory

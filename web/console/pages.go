@@ -207,7 +207,8 @@ func entryOf(data any) entry {
 // the value that selectors have for it.
 type look struct{ Value, Icon, Word, Tone, About string }
 
-// looks are those of all verdicts of the API, the worst first. Every page has its words from here.
+// looks are the looks of all verdicts of the API, the worst first. Every page takes its words from
+// here.
 var looks = []look{
 	{"False", "cross", "Not verified", "bad", "there are signatures, and none is trusted for this image"},
 	{"Unsigned", "open", "Unsigned", "bad", "a policy demands a signature and there is none"},
@@ -218,10 +219,10 @@ var looks = []look{
 	{"True", "check", "Verified", "good", "a signature that the policies trust is for this image"},
 }
 
-// notJudged is the look of what has no verdict.
+// notJudged is the look of artifacts, which have no verdict.
 var notJudged = look{"", "none", "Not judged", "plain", "this is an artifact and not an image"}
 
-// verdictPlace is the place of a verdict among looks; of what is no verdict, after the last.
+// verdictPlace returns the place of a verdict among looks; another text comes after the last.
 func verdictPlace(verified text) int {
 	first, _, _ := strings.Cut(string(verified), " ")
 	first, _, _ = strings.Cut(first, ":")

@@ -14,7 +14,7 @@ import (
 // runsPath is where the API lists what ran.
 const runsPath = "/apis/tidewaiter.dev/v1/imageruns"
 
-// Bounds of what ran.
+// Bounds on the records of a page.
 const (
 	ranRead  = 100 // stretches that the page of an image reads
 	ranShown = 20  // and shows: those that began last
@@ -121,8 +121,8 @@ func momentOf(value string) (at time.Time, ok bool) {
 	return at, false
 }
 
-// ranSelector makes a selector of what ran at a time of the filters of the page of what runs, and
-// the command that asks the same.
+// ranSelector turns the filters of the page Running into a selector for the records of a time, and
+// into the command that shows the same.
 func ranSelector(values map[string]string, at time.Time) (selector, command string) {
 	then := at.Format(time.RFC3339)
 	terms, args := []string{"at=" + then}, []string{"tidewaiter ran --at " + then}

@@ -51,8 +51,8 @@ func (v *visit) tagsOf(selector, after string) (*list[imageTag], error) {
 // tagScans is how many pages of tags are read for those that match.
 const tagScans = 4
 
-// tagsWith reads tags with a part in their names from a place in their list on, and keeps those that
-// match. It stops at the end, after tagScans pages, or as soon as it has enough for a page.
+// tagsWith reads tags with a part in their names from a place in their list on, and keeps those
+// that match. It stops at the end, after tagScans pages, or as soon as it has enough for a page.
 func (v *visit) tagsWith(after, part string, match func(repository, tag text) bool) (all *list[imageTag], read int, err error) {
 	all = &list[imageTag]{}
 	named := ""
@@ -171,7 +171,7 @@ func (v *visit) repository() error {
 		t := &tags.Items[i]
 		line := tagLine{Tag: t.Spec.Name, Reference: text(data.Name) + ":" + t.Spec.Name, Failing: find(t.Status.Conditions, "ImportSuccess")}
 		var by []text
-		// without it the history names nobody
+		// without it the history names no user
 		_ = json.Unmarshal([]byte(t.Metadata.Annotations["tidewaiter.dev/by"]), &by)
 		for j, item := range t.Status.Items {
 			m := move{Digest: item.Image, Since: item.Created}

@@ -35,7 +35,7 @@ type runningRow struct {
 	Since                                                                                                        time.Time
 }
 
-// runningView has the data of the page of what runs.
+// runningView has the data of the page Running.
 type runningView struct {
 	Filters                          map[string]string
 	Filtered                         bool
@@ -51,8 +51,8 @@ type runningView struct {
 	Verified                         string
 	Verdicts                         [][2]string
 	Warnings                         []text // of the API: whose pods are not known
-	// At is the time that is asked about, in UTC as a form has it; Ran is what ran then, nil if the
-	// page shows what runs now.
+	// At is the chosen time, in UTC as a form has it. Ran are the records of that time, nil if the
+	// page shows the present.
 	At  string
 	Ran *ranView
 	// OverTime has what the workload ran that the filters name; nil if they name none.
@@ -219,8 +219,8 @@ func containersOf(p *clusterPod) (all []runningRow) {
 // large.
 const exportPage = 500
 
-// runningCSV exports what runs, page by page. What is not known of all pods, as those of a cluster
-// that is away, stands in rows of its own before them.
+// runningCSV exports the running pods, page by page. Rows before them state what is unknown, such
+// as the pods of a cluster that is away.
 func (v *visit) runningCSV() error {
 	_, selector := podSelector(v.r.URL.Query())
 	ask := url.Values{}

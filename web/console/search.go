@@ -59,8 +59,8 @@ func (v *visit) elsewhere(text string) (found []*finding, err error) {
 	return together(looks...)
 }
 
-// together makes searches at once. It returns the kinds of which they found something, and those
-// that they could not read.
+// together runs searches at the same time. It returns the kinds in which they found something, and
+// the kinds that they could not read.
 func together(looks ...func() ([]*finding, error)) (found []*finding, err error) {
 	all := make([][]*finding, len(looks))
 	var group errgroup.Group
@@ -133,7 +133,7 @@ func (v *visit) findWorkloads(part string) ([]*finding, error) {
 	return []*finding{found}, err
 }
 
-// typedPath is the path of what is found while a person types.
+// typedPath is the path of the results while a person types.
 const typedPath = Root + "typed"
 
 // leastTyped is how many characters are searched for while a person types.
@@ -212,8 +212,8 @@ func (v *visit) find(data *imageList) (found bool, err error) {
 	return false, nil
 }
 
-// namesRegistry reports whether a reference begins with a registry. Of another, the registry would
-// be a guess, and nobody is offered to import from it.
+// namesRegistry reports whether a reference begins with a registry. For any other, the registry
+// would be a guess, so the page does not offer to import it.
 func namesRegistry(reference string) bool {
 	host, _, ok := strings.Cut(reference, "/")
 	return ok && (strings.ContainsAny(host, ".:") || host == "localhost")

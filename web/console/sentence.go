@@ -8,7 +8,7 @@ import (
 	tablecells "github.com/tidewaiter/tidewaiter/internal/table"
 )
 
-// sentence says in one sentence what follows for somebody who looks after what runs.
+// sentence returns one sentence for a person who is responsible for the running pods.
 func (v *attentionView) sentence() string {
 	var parts []string
 	for _, one := range []struct {

@@ -78,7 +78,7 @@ type Ended struct {
 	ID string `json:"id"`
 	// User is the person's name; empty if the API does not return it.
 	User string `json:"user,omitempty"`
-	// Until is when the session would have expired. Nobody needs to remember it longer.
+	// Until is when the session would have expired. After that it can be forgotten.
 	Until time.Time `json:"until"`
 }
 

@@ -24,8 +24,8 @@ type workloadImage struct {
 	Pods                                                                                int
 }
 
-// need is the place of what runs in the order of need: what fails first, then what drifted or does
-// not run, then what is not known.
+// need returns the image's place in the order of need: failed verdicts first, then images that
+// drifted or do not run, then unknown ones.
 func (r *workloadImage) need() int {
 	all := verdictPlace(r.Verified) * 2
 	if r.Outdated != "" || r.Waiting != "" || r.NotImported != "" {
@@ -44,7 +44,7 @@ func workloadLink(cluster, namespace, workload text) string {
 	return link("running", "cluster", cluster, "namespace", namespace, "pod", workload[strings.IndexByte(string(workload), '/')+1:])
 }
 
-// need is that of the worst of what a workload runs.
+// need returns the need of the worst image of a workload.
 func (w *workload) need() int {
 	if len(w.Runs) == 0 {
 		return verdictPlace("Unknown") * 2
@@ -52,7 +52,7 @@ func (w *workload) need() int {
 	return w.Runs[0].need()
 }
 
-// workloadsOf groups pods by their workloads, those that need somebody first.
+// workloadsOf groups pods by their workloads, with those that need attention first.
 func workloadsOf(pods []clusterPod) (all []*workload) {
 	type place struct{ cluster, namespace, workload text }
 	type runs struct {
@@ -96,7 +96,7 @@ func workloadsOf(pods []clusterPod) (all []*workload) {
 	return all
 }
 
-// Bounds of what a card names.
+// Bounds on the names in a card.
 const (
 	named     = 5   // workloads or images
 	namedPods = 500 // pods that are looked at for workloads
