@@ -70,8 +70,8 @@ type Options struct {
 	// whose objects are not deleted with their owners.
 	Uncollected []schema.GroupResource
 
-	// Authorizer decides who may do what, and Rules lists what somebody may do. With
-	// both, roles, bindings and access reviews are served.
+	// Authorizer decides who may do what, and Rules lists what a user may do. With both, roles,
+	// bindings and access reviews are served.
 	Authorizer authorizer.Authorizer
 	Rules      authorizer.RuleResolver
 
@@ -79,7 +79,7 @@ type Options struct {
 	// empty means the host's name. It is part of the Lease's name, so it is
 	// a DNS subdomain.
 	Identity string
-	// NoLease says that the caller holds a Lease of this server.
+	// NoLease is true if the caller holds a Lease of this server.
 	NoLease bool
 }
 

@@ -34,9 +34,9 @@ type roles struct {
 	namespaced []*genericregistry.Store
 }
 
-// newRoles returns storages that give nobody more than they have. The writer of a role or a
-// binding must have what it grants, which is read from the storage itself, or be allowed by
-// a, as in Kubernetes (the verbs escalate and bind).
+// newRoles returns storages with which users cannot extend their own rights. The writer of a role
+// or a binding must have the rights that it grants, which is read from the storage itself, or be
+// allowed by a, as in Kubernetes (the verbs escalate and bind).
 func newRoles(g generic.RESTOptionsGetter, a authorizer.UnconditionalAuthorizer) (*roles, error) {
 	rs, err := rolestore.NewREST(g)
 	if err != nil {

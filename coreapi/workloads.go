@@ -47,8 +47,8 @@ func workloads() map[schema.GroupVersion]map[string]rest.Storage {
 // replicationControllers are the resource that [ReplicationControllers] returns the storage of.
 var replicationControllers = corev1.SchemeGroupVersion.WithResource("replicationcontrollers")
 
-// readOnlyREST is a namespaced resource that nobody writes, and that has no objects. It is not in
-// the category all.
+// readOnlyREST is a namespaced resource without objects that clients cannot write. It is not in the
+// category all.
 type readOnlyREST struct {
 	rest.TableConvertor
 	resource        schema.GroupResource
@@ -105,13 +105,13 @@ func (r *readOnlyREST) List(context.Context, *internalversion.ListOptions) (runt
 	return list, meta.SetList(list, nil)
 }
 
-// Controllers reads ReplicationControllers that nobody writes.
+// Controllers reads ReplicationControllers that clients cannot write.
 type Controllers interface {
 	List(ctx context.Context, options *internalversion.ListOptions) (*corev1.ReplicationControllerList, error)
 	Get(ctx context.Context, name string) (*corev1.ReplicationController, error)
 }
 
-// ReplicationControllers returns the storage of replicationcontrollers that somebody else knows.
+// ReplicationControllers returns the storage of the replicationcontrollers that known returns.
 func ReplicationControllers(known Controllers) rest.Storage {
 	return &controllersREST{readOnly(api.Resource("replicationcontrollers"), "replicationcontroller", "rc", &api.ReplicationController{}, &api.ReplicationControllerList{}), known}
 }

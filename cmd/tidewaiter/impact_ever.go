@@ -41,7 +41,7 @@ type touchedRun struct {
 
 // ever returns the records of images that a review touches, and counts the other records of which
 // it is unknown whether the review touches them.
-func (r *advisoryReviews) ever(ctx context.Context, review *answers.ImpactReview, most int) (*everReview, error) {
+func (r *advisoryReviews) ever(ctx context.Context, review *answers.ImpactReview, limit int) (*everReview, error) {
 	e := &everReview{ImpactReview: review, Ran: []touchedRun{}}
 	names := map[string][]string{}
 	for _, row := range r.rows {
@@ -72,7 +72,7 @@ func (r *advisoryReviews) ever(ctx context.Context, review *answers.ImpactReview
 			return nil, err
 		}
 	}
-	e.cut(most)
+	e.cut(limit)
 	if err := r.undecided(ctx, e, ran); err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (e *everReview) unknown(text string) {
 }
 
 // cut keeps the first stretches: those that go on, then those that ended last.
-func (e *everReview) cut(most int) {
+func (e *everReview) cut(limit int) {
 	slices.SortFunc(e.Ran, func(a, b touchedRun) int {
 		x, y := a.Run.Status.Until, b.Run.Status.Until
 		switch {
@@ -100,8 +100,8 @@ func (e *everReview) cut(most int) {
 		}
 		return cmp.Or(b.Run.Spec.From.Compare(a.Run.Spec.From.Time), cmp.Compare(a.Run.Namespace, b.Run.Namespace), cmp.Compare(a.Run.Name, b.Run.Name))
 	})
-	if over := len(e.Ran) - most; over > 0 {
-		e.Ran, e.RanOmitted = e.Ran[:most], e.RanOmitted+over
+	if over := len(e.Ran) - limit; over > 0 {
+		e.Ran, e.RanOmitted = e.Ran[:limit], e.RanOmitted+over
 	}
 }
 

@@ -27,7 +27,7 @@ type Access struct {
 	// Authorizer lets system:masters do everything and asks the configured
 	// authorizers about everybody else.
 	Authorizer authorizer.Authorizer
-	// Rules lists what somebody may do in a namespace.
+	// Rules lists what a user may do in a namespace.
 	Rules authorizer.RuleResolver
 	// Informers read the roles and bindings for RBAC. The server starts them, and is not
 	// ready before they have read everything.
@@ -148,7 +148,7 @@ func (a *Access) ensureBootstrapRoles(ctx genericapiserver.PostStartHookContext)
 }
 
 // awaitBootstrap waits until the informers have seen what was reconciled, at most for
-// bootstrapPatience: somebody may have deleted a role at once.
+// bootstrapPatience: a client may have deleted a role at once.
 func (a *Access) awaitBootstrap(ctx context.Context) error {
 	roles, bindings := a.Informers.Rbac().V1().ClusterRoles().Lister(), a.Informers.Rbac().V1().ClusterRoleBindings().Lister()
 	wantRoles, wantBindings := Roles(), bootstrapBindings()

@@ -56,17 +56,18 @@ type Options struct {
 	Sources []Source
 	// Own has the server's own pods, which are the cluster [usage.Local]; nil if it serves none.
 	Own Own
-	// OwnPodsOnly says that no cluster runs images beside the server's own pods. Without it, and
-	// without Sources, it is not known what runs.
+	// OwnPodsOnly is true if only the server's own pods run images, and no cluster does. Without it,
+	// and without Sources, it is unknown what runs.
 	OwnPodsOnly bool
 	// Clock is the time; nil is the real one.
 	Clock clock.WithTicker
 }
 
-// Observer is told what is stored of clusters. Its methods are quick, and safe for concurrent use.
+// Observer is called for each change of the stored data of clusters. Its methods are quick, and
+// safe for concurrent use.
 type Observer interface {
 	// Pod is called after a pod was stored, and with nil after it was deleted. The calls about one
-	// pod are in order. Nobody changes the pod.
+	// pod are in order. The pod must not be changed.
 	Pod(cluster, namespace, name string, pod *ClusterPodSpec)
 	// Current is called when all pods of a cluster are stored as the cluster has them, and
 	// changes follow.
@@ -118,7 +119,7 @@ func New(g generic.RESTOptionsGetter, scheme *runtime.Scheme, o Options) (*Clust
 	return c, nil
 }
 
-// CheckNames returns why the names of sources cannot be those of clusters.
+// CheckNames returns an error if the names of sources cannot be names of clusters.
 func CheckNames(sources []Source) error {
 	seen := map[string]bool{usage.Local: true}
 	for _, s := range sources {
@@ -163,8 +164,8 @@ func (c *Clusters) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Check returns an error that says of which clusters it is not known as of now what runs, or what
-// workloads need, and why.
+// Check returns an error that names the clusters whose running or needed images are not known at
+// present, each with the reason.
 func (c *Clusters) Check() error {
 	if stale := append(c.StaleReasons(), c.WorkloadStaleReasons()...); len(stale) > 0 {
 		return errors.New(strings.Join(stale, "; "))
@@ -172,7 +173,7 @@ func (c *Clusters) Check() error {
 	return nil
 }
 
-// REST returns the storage of clusters for clients. [NewPodsREST] makes that of their pods.
+// REST returns the storage of clusters for clients. [NewPodsREST] makes the storage of their pods.
 func (c *Clusters) REST() rest.Storage { return ReadOnly(c.clusters) }
 
 // Records returns for which times the records of each cluster are whole, by its name: of those that
@@ -312,7 +313,8 @@ func (c *Clusters) ReportNeeds(index *usage.Index) {
 	}
 }
 
-// Run follows the clusters until ctx is done. It tells o what it stores; nil is nobody.
+// Run follows the clusters until ctx is done. It calls o, if not nil, for each change that it
+// stores.
 func (c *Clusters) Run(ctx context.Context, o Observer) error {
 	c.observer = cmp.Or[Observer](o, noObserver{})
 	ctx = genericapirequest.WithNamespace(ctx, metav1.NamespaceNone)
@@ -328,7 +330,7 @@ func (c *Clusters) Run(ctx context.Context, o Observer) error {
 	return nil
 }
 
-// load reads the stored state of the clusters, and deletes that of clusters that are no longer
+// load reads the stored state of the clusters, and deletes the state of clusters that are no longer
 // followed.
 func (c *Clusters) load(ctx context.Context) error {
 	obj, err := c.clusters.List(ctx, &internalversion.ListOptions{})

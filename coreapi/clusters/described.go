@@ -22,13 +22,12 @@ import (
 
 // Images knows the images that pods run.
 type Images interface {
-	// About returns what is known of the image that a container of a pod names, and of what runs.
+	// About returns the known facts about the image that a container names and the one that runs.
 	About(cluster, namespace, image, imageID string) podimages.Known
-	// Selects returns the values of the field "image" as they are stored by which the pods are
-	// selected that name or run what a text means: a reference, a digest or its beginning. A value
-	// that is a key of package podimages may be followed by a platform, as in sha256:…@linux/arm64.
-	// naming leaves those of the pods that name a tag. It fails if the text means nothing or several
-	// images.
+	// Selects returns the stored values of the field "image" of the pods that name or run the image of
+	// a text: a reference, a digest or its beginning. A value that is a key of package podimages may
+	// be followed by a platform, as in sha256:…@linux/arm64. With naming, it returns only the values
+	// of pods that name a tag. It fails if the text means no image or several.
 	Selects(ctx context.Context, text string, naming bool) (values []string, err error)
 }
 

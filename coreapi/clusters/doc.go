@@ -7,8 +7,9 @@
 // clusters with client-go's informers. It stores the last state with its age, for the time when a
 // cluster cannot be reached. The needs of workloads go to an index alone.
 //
-// A cluster is asked every two seconds whether it answers. If it has not for five, or if a watch of
-// pods was away for so long, its data counts as of then, and everything is listed again.
+// The follower sends a cluster a request every two seconds. If the cluster has not answered for
+// five seconds, or if a watch of pods was away for so long, its data counts as old, and the
+// follower lists everything again.
 //
 // # Bounds
 //

@@ -52,7 +52,7 @@ func podFieldLabel(label, value string) (string, string, error) {
 	case verifiedField, namedField:
 		return label, value, nil
 	case imageField:
-		// what it means is found out when it is asked for
+		// the list finds out its meaning
 		if name, _, ok := strings.Cut(value, "@"); ok || !digestLike.MatchString(value) {
 			if _, err := reference.Parse(name); err != nil {
 				return "", "", fmt.Errorf("field label %q: %w", imageField, err)
@@ -118,8 +118,8 @@ func podTerms(p *ClusterPod) fields.Set {
 	return set
 }
 
-// ValueSeparator is between several values of the field "image", any of which selects a pod or
-// what it ran. No value contains it.
+// ValueSeparator separates several values of the field "image", each of which selects pods or
+// records. No value contains it.
 const ValueSeparator = "|"
 
 func podTerm(field, value string) (string, string) {

@@ -36,8 +36,8 @@ const (
 	seenEvery = time.Minute
 	// maxBackoff is the longest wait between two attempts to reach a cluster.
 	maxBackoff = 30 * time.Second
-	// beatEvery is how often a cluster is asked whether it still answers, and beatPatience how long
-	// it may take.
+	// beatEvery is the time between two requests that check whether a cluster still answers, and
+	// beatPatience how long an answer may take.
 	beatEvery    = 2 * time.Second
 	beatPatience = 3 * time.Second
 	// fresh is how old the last answer may be. If it is older, it is unknown what is used there,
@@ -120,8 +120,8 @@ func (f *follower) staleReason(now time.Time) string {
 	return ""
 }
 
-// touch notes that the server's own pods are those of now while their changes are followed: nothing
-// is between them and the server. The caller holds mu.
+// touch notes that the server's own pods are up to date while their changes are followed: there is
+// no network between them and the server. The caller holds mu.
 func (f *follower) touch(now time.Time) {
 	if f.source.own != nil && f.current && f.open {
 		f.seen = now
@@ -159,9 +159,9 @@ func (f *follower) answered(now time.Time) bool {
 	return true
 }
 
-// beats asks the cluster whether it answers, until it has not for too long, or ctx is done. A
-// connection that hangs tells nobody that it does. It requests a pod, because another server that
-// answers may not know the pods.
+// beats sends requests to the cluster until it has not answered for too long, or ctx is done: a
+// watch does not notice a connection that hangs. It requests a pod, because another server at the
+// same address may answer without knowing the pods.
 func (f *follower) beats(ctx context.Context, list cache.ListWithContextFunc) error {
 	c := f.clusters.clock
 	for last := c.Now(); ; {

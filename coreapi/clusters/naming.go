@@ -73,7 +73,7 @@ func (c *Clusters) InNamespace(ctx context.Context, namespace string, maxPods in
 // namespacePage is how many pods of a namespace are read at a time.
 const namespacePage = 500
 
-// errEnough ends a list of which no more is wanted.
+// errEnough ends a list early.
 var errEnough = errors.New("enough")
 
 // listByImage lists the stored pods that have one of some values of the field "image", and match

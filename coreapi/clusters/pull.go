@@ -106,7 +106,7 @@ func (c *Clusters) Keychains(ctx context.Context, cluster string, ref reference.
 	return all, unread, err
 }
 
-// errTooManySecrets says that not all secrets of a puller were read.
+// errTooManySecrets is the error if a puller has more secrets than are read.
 var errTooManySecrets = fmt.Errorf("only the first %d pull secrets of a pod and its service account are read", maxSecrets)
 
 // why says for people why secrets of a puller were not read. away is true if the cluster did not

@@ -38,7 +38,7 @@ func (r *ClusterRecords) Miss(from, until time.Time) {
 	r.Unseen = slices.Delete(r.Unseen, nearest+1, nearest+2)
 }
 
-// GapsIn returns the gaps that are not outside of a time; until is zero for one that goes on.
+// GapsIn returns the gaps that overlap a time; until is zero for a time without an end.
 func (r *ClusterRecords) GapsIn(from, until time.Time) (all []Gap) {
 	for _, gap := range r.Unseen {
 		if (gap.Until == nil || !gap.Until.Time.Before(from)) && (until.IsZero() || !gap.From.After(until)) {
@@ -48,7 +48,7 @@ func (r *ClusterRecords) GapsIn(from, until time.Time) (all []Gap) {
 	return all
 }
 
-// UnseenIn returns the parts of the gaps that are in a time; until is zero for one that goes on.
+// UnseenIn returns the parts of the gaps within a time; until is zero for a time without an end.
 func (r *ClusterRecords) UnseenIn(from, until time.Time) (all []Gap) {
 	for _, gap := range r.GapsIn(from, until) {
 		if gap.From.Time.Before(from) {

@@ -194,5 +194,5 @@ func platformOf(node *corev1.Node) string {
 	return info.OperatingSystem + "/" + info.Architecture
 }
 
-// text returns a text from a cluster in the form in which it is kept.
+// text returns a text from a cluster in the form in which it is stored.
 func text(s string) string { return printable.Line(s, maxText) }

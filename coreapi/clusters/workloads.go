@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	// discoverEvery is how often a cluster is asked which kinds of workloads it serves.
+	// discoverEvery is the time between two reads of the kinds of workloads that a cluster serves.
 	discoverEvery = 30 * time.Second
 	// discoverPatience bounds one answer to that.
 	discoverPatience = 10 * time.Second
@@ -150,7 +150,7 @@ func (w *workload) GetObjectMeta() metav1.Object {
 // GetObjectKind and DeepCopyObject are part of runtime.Object.
 func (*workload) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
-// DeepCopyObject returns the same object: nobody changes it.
+// DeepCopyObject returns the same object: it never changes.
 func (w *workload) DeepCopyObject() runtime.Object { return w }
 
 // workloads follows one kind of a cluster. It is the store of a reflector, and keeps nothing but
@@ -354,9 +354,9 @@ type catalog struct {
 	resources map[string]map[string]bool // by group/version, those that can be created
 }
 
-// version returns the version in which the cluster serves a kind; "" if it does not. A kind that
-// nobody can create there does not count: nobody made its objects, and another Tidewaiter lists its
-// own needs by such a kind.
+// version returns the version in which the cluster serves a kind; "" if it does not. A kind whose
+// objects cannot be created there does not count: it has no objects of users, and another
+// Tidewaiter lists its needed images with such a kind.
 func (c *catalog) version(ctx context.Context, kind Workload) (string, error) {
 	ctx, done := context.WithTimeout(ctx, discoverPatience)
 	defer done()

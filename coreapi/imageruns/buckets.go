@@ -18,7 +18,7 @@ const (
 	bucketVersion = "2"  // of their meaning
 	bucketSizes   = 22   // the largest is four years long
 	running       = "on" // the bucket of what goes on
-	// A stretch is rounded to buckets of which it has 1<<(roundBits-1) to 1<<roundBits.
+	// A stretch is rounded so that it has 1<<(roundBits-1) to 1<<roundBits buckets.
 	roundBits = 3
 	// maxBuckets is in how many buckets a time is looked up. Of a longer one all stretches are
 	// read.
@@ -40,7 +40,7 @@ func RanIn(cluster string, w Window) fields.Selector {
 	return fields.Set{clusterField: cluster, fromField: w.From.UTC().Format(time.RFC3339), untilField: w.Until.UTC().Format(time.RFC3339)}.AsSelector()
 }
 
-// endedOn is the bucket of what ended on a day.
+// endedOn returns the bucket of the stretches that ended on a day.
 func endedOn(day int64) string { return fmt.Sprintf("d.%d", day) }
 
 func minuteOf(t time.Time) int64 { return t.Unix() / 60 }

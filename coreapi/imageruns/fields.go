@@ -106,7 +106,7 @@ func At(r *ImageRun, at time.Time) RunVerdict {
 	return last(known)
 }
 
-// First returns the verdict for a stretch at its beginning, or at that of the window.
+// First returns the verdict for a stretch at its beginning, or at the window's if that is later.
 func (w Window) First(r *ImageRun) RunVerdict {
 	if w.From.After(r.Spec.From.Time) {
 		return At(r, w.From)
@@ -117,7 +117,7 @@ func (w Window) First(r *ImageRun) RunVerdict {
 	return last(nil)
 }
 
-// Last returns the verdict for a stretch at its end, or at that of the window.
+// Last returns the verdict for a stretch at its end, or at the window's if that is earlier.
 func (w Window) Last(r *ImageRun) RunVerdict {
 	if w.Until.IsZero() || r.Status.Until != nil && !r.Status.Until.After(w.Until) {
 		return last(r.Status.Verdicts) // also one that was found after the end by the cluster's clock
@@ -187,7 +187,7 @@ func newSelector(s fields.Selector) *selector {
 	return out
 }
 
-// unknownVerdict is the verdict of which nothing is known.
+// unknownVerdict is the word for a verdict that is not known.
 const unknownVerdict = "Unknown"
 
 // selected is the attribute that says whether a stretch is selected.

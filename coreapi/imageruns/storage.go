@@ -72,7 +72,7 @@ type REST struct {
 	Options
 }
 
-// NewREST returns the storage for clients over that of the server.
+// NewREST returns the storage for clients, which reads from the server's own.
 func NewREST(s *genericregistry.Store, o Options) *REST {
 	return &REST{clusters.ReadOnly(s, "irun"), o}
 }
@@ -91,8 +91,8 @@ func (r *REST) Get(ctx context.Context, name string, o *metav1.GetOptions) (runt
 	return obj, nil
 }
 
-// List is part of rest.Lister. Clusters of which it is not known what ran at the time that is asked
-// about are warned of.
+// List is part of rest.Lister. It warns about clusters whose records of the selected time are not
+// complete.
 func (r *REST) List(ctx context.Context, o *internalversion.ListOptions) (runtime.Object, error) {
 	o, err := r.read(ctx, o)
 	if err != nil {
@@ -180,8 +180,8 @@ func (r *REST) read(ctx context.Context, o *internalversion.ListOptions) (*inter
 	return &out, nil
 }
 
-// describe fills in when the cluster of a stretch could not be seen, if the stretch goes on. Those
-// of one that has ended are stored.
+// describe fills in the times when the cluster of a running stretch could not be seen. A stretch
+// that has ended has them stored.
 func describe(obj runtime.Object, records map[string]clusters.ClusterRecords) {
 	if r, ok := obj.(*ImageRun); ok && r.Status.Until == nil {
 		of := records[r.Spec.Cluster]

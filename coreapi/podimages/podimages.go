@@ -142,7 +142,7 @@ func Value(key string) string {
 // Container is what a container of a pod runs.
 type Container struct {
 	Cluster, Namespace, Pod, Name string
-	// Image is the reference as the pod has it, and ImageID what its status tells of what runs.
+	// Image is the reference in the pod's spec, and ImageID the image ID in its status.
 	Image, ImageID string
 	// Since is when the pod was created.
 	Since metav1.Time
@@ -150,7 +150,7 @@ type Container struct {
 
 // Known describes a container's image, as far as it is known.
 type Known struct {
-	// Digest is that of the image which runs; "" if it is not known.
+	// Digest is the digest of the running image; "" if it is not known.
 	Digest string
 	// Verified is the verdict for the reference that the container names, for its namespace, and
 	// Reason and Message say why.
@@ -194,8 +194,8 @@ func Wanted(value, platform string) (stored string, on bool) {
 	return stored, only == "" || platform == "" || platform == only
 }
 
-// Selected reports whether one of some wanted values of the field "image" is among those of a
-// container on a node of a platform: see [Wanted].
+// Selected reports whether one of the wanted values of the field "image" is among a container's
+// values, on a node of a platform: see [Wanted].
 func Selected(wanted, values []string, platform string) bool {
 	return slices.ContainsFunc(wanted, func(value string) bool {
 		stored, on := Wanted(value, platform)
@@ -233,7 +233,8 @@ func Containers(pod *corev1.Pod, yield func(name, image string, status corev1.Co
 	}
 }
 
-// mounted returns what the status of a pod says that an image volume is; "" if no container tells.
+// mounted returns the image of an image volume according to the pod's status; "" if no container
+// reports it.
 func mounted(pod *corev1.Pod, volume string) string {
 	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses, pod.Status.EphemeralContainerStatuses} {
 		for i := range statuses {
@@ -260,7 +261,7 @@ func Of(pod *corev1.Pod) []reference.Reference {
 }
 
 // Pullable returns the references by which the images that the pod uses can be pulled, distinct and
-// sorted by their text: with the digest of the pod's status, else as the pod's spec has it.
+// sorted by their text: with the digest in the pod's status or, without one, as in the pod's spec.
 func Pullable(pod *corev1.Pod) []reference.Reference {
 	found := slices.DeleteFunc(Of(pod), func(ref reference.Reference) bool { return ref.Repository == "" })
 	slices.SortFunc(found, func(a, b reference.Reference) int { return strings.Compare(a.String(), b.String()) })

@@ -64,8 +64,8 @@ type KubeletOptions struct {
 	CAFile string
 }
 
-// Check returns why logs cannot be read with these options. It looks at the files that they name,
-// too.
+// Check returns an error if logs cannot be read with these options. It also reads the files that
+// they name.
 func (o Options) Check() error {
 	if o.Dir != "" && !filepath.IsAbs(o.Dir) {
 		return fmt.Errorf("pod log directory %q: give an absolute path", o.Dir)

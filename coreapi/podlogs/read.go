@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// partSize is how much of a line is held at once. A runtime cuts lines at 16 KiB, so all
-	// lines but those of a broken log are held whole.
+	// partSize bounds the part of a line that is in memory. A runtime cuts lines at 16 KiB, so only
+	// lines of a broken log are longer.
 	partSize = 32 << 10
 	// poll is how often a followed log is checked.
 	poll = 250 * time.Millisecond
@@ -33,7 +33,7 @@ type logOptions struct {
 }
 
 // logReader copies a log from the file of a container runtime, as the kubelet does. A line is
-// "TIMESTAMP STREAM TAG CONTENT", where the tag P says that the next line continues it.
+// "TIMESTAMP STREAM TAG CONTENT", where the tag P means that the next line continues it.
 type logReader struct {
 	path           string
 	opts           logOptions
@@ -93,8 +93,7 @@ func (r *logReader) copyAll(ctx context.Context) error {
 	}
 	parts := &partReader{r: f, buf: make([]byte, partSize)}
 	for {
-		// This is asked before the end is read, so it holds there: everything that was written
-		// until now is read.
+		// Check this before reading to the end: then everything that was written until now is read.
 		next, ended := r.rotated(f), !r.opts.follow || !r.container.running(ctx)
 		if err := r.copyParts(ctx, parts); err != nil {
 			return err
@@ -161,7 +160,7 @@ func (r *logReader) copyParts(ctx context.Context, parts *partReader) error {
 	}
 }
 
-// copyPart copies a part of a line; end says that it is the last part.
+// copyPart copies a part of a line; end is true for its last part.
 func (r *logReader) copyPart(part []byte, end bool) error {
 	if len(part) == 0 && !end {
 		return nil

@@ -48,7 +48,7 @@ type image struct {
 	pods, workloads map[*user]struct{}
 }
 
-// users returns those of a kind; the map is the image's.
+// users returns the map of the pods or of the workloads that use the image.
 func (i *image) users(workloads bool) *map[*user]struct{} {
 	if workloads {
 		return &i.workloads
@@ -135,15 +135,15 @@ func (x *Index) UsedBy(digests []string, references []reference.Reference) []str
 	return slices.Sorted(maps.Keys(found))
 }
 
-// Users returns at most most of these pods, as cluster/namespace/name, sorted. It is undefined
-// which ones. It looks at no more pods than it returns, except those on other platforms.
-func (x *Index) Users(digests []string, references []reference.Reference, most int) []string {
+// Users returns up to limit of these pods, as cluster/namespace/name, sorted. It is undefined which
+// ones. It examines no more pods than it returns, except those on other platforms.
+func (x *Index) Users(digests []string, references []reference.Reference, limit int) []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	found := map[string]struct{}{}
 	for _, g := range x.using(digests, references) {
 		for p := range g.pods {
-			if len(found) >= most {
+			if len(found) >= limit {
 				break
 			}
 			if p.counts(g) {
@@ -155,7 +155,7 @@ func (x *Index) Users(digests []string, references []reference.Reference, most i
 	return slices.Sorted(maps.Keys(found))
 }
 
-// Used returns those of the keys by which pods use an image: see PodsUsing.
+// Used returns the keys among the given ones that pods use: see PodsUsing.
 func (x *Index) Used(keys []string) (used []string) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -226,17 +226,17 @@ func (p *user) counts(g group) bool {
 	return g.platform == "" || on == "" || on == g.platform
 }
 
-// NeededBy returns at most most of the workloads that need an image, as
-// cluster/namespace/resource/name, sorted. It is undefined which ones. The arguments are those of
-// PodsUsing; a workload is on no platform, so each counts.
-func (x *Index) NeededBy(digests []string, references []reference.Reference, most int) []string {
+// NeededBy returns up to limit of the workloads that need an image, as
+// cluster/namespace/resource/name, sorted. It is undefined which ones. The arguments are as for
+// PodsUsing; a workload has no platform, so each counts.
+func (x *Index) NeededBy(digests []string, references []reference.Reference, limit int) []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	found := map[string]struct{}{}
 	add := func(key string) {
 		if i := x.images[key]; i != nil {
 			for w := range i.workloads {
-				if len(found) >= most {
+				if len(found) >= limit {
 					return
 				}
 				in := w.in.Value()
@@ -319,8 +319,8 @@ func (x *Index) Named(has uint64) (all []Named, version uint64) {
 	return all, x.changed
 }
 
-// Reporting returns the tags that pods name whose runtime tells one of some digests as that of the
-// manifest, which is the ID of each Named; in no order.
+// Reporting returns the tags of pods whose runtime reports one of some digests as the manifest's,
+// in no order. The ID of each Named is this digest.
 func (x *Index) Reporting(digests []string) (all []Named) {
 	at := map[Named]int{}
 	for _, digest := range digests {

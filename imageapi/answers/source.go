@@ -31,12 +31,12 @@ type Packages interface {
 	// Known reports whether it is known which packages the image of a digest has.
 	Known(ctx context.Context, digest string) (bool, error)
 	// With returns images that have a package, sorted by name: those whose names are not before
-	// from, about most of them, at a revision or, if that is 0, now. more is the name from which
+	// from, about limit of them, at a revision or, if that is 0, now. more is the name from which
 	// there may be more.
-	With(ctx context.Context, value, from string, revision int64, most int) (names []string, at int64, more string, err error)
-	// Lists returns the lists of images whose digests come after one, sorted by them, about most of
+	With(ctx context.Context, value, from string, revision int64, limit int) (names []string, at int64, more string, err error)
+	// Lists returns the lists of images whose digests come after one, sorted by them, about limit of
 	// them; none if there are no more.
-	Lists(ctx context.Context, after string, most int) ([]packages.ImagePackages, error)
+	Lists(ctx context.Context, after string, limit int) ([]packages.ImagePackages, error)
 	// Count is how many images have a list of packages, and Partly reports whether one lacks
 	// packages of its image.
 	Count(ctx context.Context) (int64, error)
@@ -83,11 +83,11 @@ func (s *source) image(ctx context.Context, digest string) (*imagev1.Image, erro
 }
 
 // list lists Images.
-func (s *source) list(ctx context.Context, most int, terms ...fields.Selector) ([]imagev1.Image, error) {
+func (s *source) list(ctx context.Context, limit int, terms ...fields.Selector) ([]imagev1.Image, error) {
 	if err := s.mayRead(s.rights.listImages); err != nil {
 		return nil, err
 	}
-	obj, err := s.images.List(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone), &internalversion.ListOptions{FieldSelector: fields.AndSelectors(terms...), Limit: int64(most)})
+	obj, err := s.images.List(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone), &internalversion.ListOptions{FieldSelector: fields.AndSelectors(terms...), Limit: int64(limit)})
 	if err != nil {
 		return nil, err
 	}
@@ -172,11 +172,11 @@ func (s *source) tag(ctx context.Context, ref reference.Reference) (*imagev1.Ima
 }
 
 // tagged lists ImageTags by a field.
-func (s *source) tagged(ctx context.Context, field, value string, most int) (all []imagev1.ImageTag, more bool, err error) {
+func (s *source) tagged(ctx context.Context, field, value string, limit int) (all []imagev1.ImageTag, more bool, err error) {
 	if err := s.mayRead(s.rights.listTags); err != nil {
 		return nil, false, err
 	}
-	obj, err := s.tags.List(genericapirequest.WithNamespace(ctx, tags.Namespace), &internalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector(field, value), Limit: int64(most)})
+	obj, err := s.tags.List(genericapirequest.WithNamespace(ctx, tags.Namespace), &internalversion.ListOptions{FieldSelector: fields.OneTermEqualSelector(field, value), Limit: int64(limit)})
 	if err != nil {
 		return nil, false, err
 	}

@@ -130,9 +130,9 @@ type Drift interface {
 // Packages knows which packages images have. Package imagepackages has it.
 type Packages interface {
 	// With returns images that have a package, sorted by name: those whose names are not before
-	// from, about most of them, at a revision or, if that is 0, now. The answer is of the revision
+	// from, about limit of them, at a revision or, if that is 0, now. The answer is of the revision
 	// at. more is the name from which there may be more.
-	With(ctx context.Context, value, from string, revision int64, most int) (names []string, at int64, more string, err error)
+	With(ctx context.Context, value, from string, revision int64, limit int) (names []string, at int64, more string, err error)
 	// Count is how many images have a list of packages, and Partly reports whether one lacks
 	// packages of its image.
 	Count(ctx context.Context) (int64, error)
@@ -164,11 +164,11 @@ type Usage interface {
 	Subscribe(f func(digests []string)) (cancel func())
 	// UsedBy returns where these pods are: clusters, and namespaces as cluster/namespace, sorted.
 	UsedBy(digests []string, references []reference.Reference) []string
-	// Users returns these pods, at most most of them, as cluster/namespace/name, sorted.
-	Users(digests []string, references []reference.Reference, most int) []string
-	// NeededBy returns workloads that need an image, at most most of them, as
+	// Users returns these pods, up to limit of them, as cluster/namespace/name, sorted.
+	Users(digests []string, references []reference.Reference, limit int) []string
+	// NeededBy returns workloads that need an image, up to limit of them, as
 	// cluster/namespace/resource/name, sorted.
-	NeededBy(digests []string, references []reference.Reference, most int) []string
+	NeededBy(digests []string, references []reference.Reference, limit int) []string
 	// Synced reports whether all pods that are stored are known.
 	Synced() bool
 	// Complete reports whether the pods of every cluster are known, so that a count of zero means

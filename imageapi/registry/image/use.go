@@ -63,13 +63,13 @@ func (f *facts) pods(digest string, image *imagev1.Image) int {
 	return f.usage.PodsUsing(f.by(digest, image))
 }
 
-// users names these pods as cluster/namespace/name, at most most of them.
-func (f *facts) users(digest string, image *imagev1.Image, most int) []string {
+// users names these pods as cluster/namespace/name, up to limit of them.
+func (f *facts) users(digest string, image *imagev1.Image, limit int) []string {
 	if f.usage == nil {
 		return nil
 	}
 	digests, references := f.by(digest, image)
-	return f.usage.Users(digests, references, most)
+	return f.usage.Users(digests, references, limit)
 }
 
 // usedBy returns where these pods are.
@@ -80,13 +80,13 @@ func (f *facts) usedBy(digest string, image *imagev1.Image) []string {
 	return f.usage.UsedBy(f.by(digest, image))
 }
 
-// neededBy names workloads that need the image, at most most of them.
-func (f *facts) neededBy(digest string, image *imagev1.Image, most int) []string {
+// neededBy names workloads that need the image, up to limit of them.
+func (f *facts) neededBy(digest string, image *imagev1.Image, limit int) []string {
 	if f.usage == nil {
 		return nil
 	}
 	digests, references := f.by(digest, image)
-	return f.usage.NeededBy(digests, references, most)
+	return f.usage.NeededBy(digests, references, limit)
 }
 
 // inUse returns the digests and the references of images that pods use or workloads need.
@@ -138,15 +138,15 @@ func (u *Use) Keys(digest string, image *imagev1.Image) []string {
 	return u.facts.usage.Used(slices.Compact(keys))
 }
 
-// Users names these pods as cluster/namespace/name, at most most of them.
-func (u *Use) Users(digest string, image *imagev1.Image, most int) []string {
-	return u.facts.users(digest, image, most)
+// Users names these pods as cluster/namespace/name, up to limit of them.
+func (u *Use) Users(digest string, image *imagev1.Image, limit int) []string {
+	return u.facts.users(digest, image, limit)
 }
 
-// NeededBy names workloads that need an image, as cluster/namespace/resource/name, at most most of
+// NeededBy names workloads that need an image, as cluster/namespace/resource/name, up to limit of
 // them.
-func (u *Use) NeededBy(digest string, image *imagev1.Image, most int) []string {
-	return u.facts.neededBy(digest, image, most)
+func (u *Use) NeededBy(digest string, image *imagev1.Image, limit int) []string {
+	return u.facts.neededBy(digest, image, limit)
 }
 
 // Digests are those that pods run or workloads need, whether the images are stored or not.
