@@ -1,7 +1,8 @@
-// Command links checks that what the documents link to is there: files, headings, and the documents
-// that code, charts and scripts name; that the folders, files, declarations and tests exist that
-// documents and comments name; and that the program has the flags, metrics, annotations, roles and
-// reasons that documents name. It looks at the files that git knows, from the current folder.
+// Command links checks that links in documents lead to existing files and headings; that the
+// documents exist that code, charts and scripts name; that the folders, files, declarations and
+// tests exist that documents and comments name, with or without a path; and that the program has
+// the flags, metrics, annotations, roles and reasons that documents name. It reads the files that
+// git knows, from the current folder.
 package main
 
 import (
@@ -24,6 +25,7 @@ func main() {
 	files := strings.Fields(string(out))
 	broken, links := check(os.DirFS("."), files)
 	broken = append(broken, stale(os.DirFS("."), files)...)
+	broken = append(broken, unnamed(os.DirFS("."), files)...)
 	broken = append(broken, unknown(os.DirFS("."), files)...)
 	for _, b := range broken {
 		fmt.Println(b)

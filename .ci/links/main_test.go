@@ -72,3 +72,25 @@ func TestUnknown(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+func TestUnnamed(t *testing.T) {
+	t.Parallel()
+	repository := fstest.MapFS{
+		"docs/a.md":       {Data: []byte("`pull.Look` in `look.go`, `http.Client`; `pull.Ask` in `ask.go`, and `github.com/x/pull/pull.go`\n")},
+		"a/pull/look.go":  {Data: []byte("package pull\n\n// Look reads. most is a bound. whole is true. See ahead.Look, ahead.Gone and later.go.\nfunc Look(whole bool) {}\n\n// lookAgain looks.\nfunc again() {}\n")},
+		"a/ahead/look.go": {Data: []byte("package ahead\n\nfunc Look() {}\n")},
+		"a/other.go":      {Data: []byte("package a\n\nimport (\n\t\"example.com/x/pull\"\n)\n\n// It is pull.Elsewhere.\nvar x = pull.Elsewhere\n")},
+	}
+	got := unnamed(repository, []string{"docs/a.md", "a/pull/look.go", "a/ahead/look.go", "a/other.go"})
+	want := []string{
+		`a/pull/look.go names ahead.Gone, which does not exist`,
+		`a/pull/look.go names later.go, which does not exist`,
+		`a/pull/look.go: a comment is about lookAgain, which "func again()" does not have`,
+		`a/pull/look.go: a comment is about most, which "func Look(whole bool)" does not have`,
+		"docs/a.md names ask.go, which does not exist",
+		"docs/a.md names pull.Ask, which does not exist",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
