@@ -332,7 +332,7 @@ func (s selector) RequiresExactMatch(name string) (value string, found bool) {
 	return packages.IndexValue(q.Key()), true
 }
 
-// term is the field by which a list is matched that has a package: it is "true" then.
+// term returns the name of the field that is "true" for lists with a package.
 func term(value string) string {
 	field, _ := selectors.Term(packages.Field, value)
 	return field

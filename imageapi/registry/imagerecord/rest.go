@@ -257,8 +257,7 @@ func statusOf(err error) *metav1.Status {
 	return &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError, Message: err.Error()}
 }
 
-// store is where images and tags are, as package record sees it. Its writes are those of the
-// request's user.
+// store gives package record the stored images and tags. It writes as the request's user.
 type store struct {
 	*REST
 	dryRun []string

@@ -58,7 +58,7 @@ func OfStream(ctx context.Context, image *imagev1.Image, dockerImageReference st
 		}
 		signature := image.Signatures[i]
 		if len(holders[half]) > 1 {
-			// its conditions are those of the repository where it is worth least
+			// its conditions come from the repository with the worst verdict
 			imageregistry.ClearVerdict(&signature)
 		}
 		shown.Signatures = append(shown.Signatures, signature)

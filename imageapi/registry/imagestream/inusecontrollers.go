@@ -41,10 +41,10 @@ const (
 const inUseDescription = "Controls nothing. Its name is the namespace and the name of an image stream. It names the images of this stream that a tag leads to now or first led to, that pods use or workloads need, here or in the followed clusters, or that an index of the stream lists, " +
 	"so that oc adm prune images keeps them."
 
-// InUseControllers tells which images of streams are needed: those that a tag leads to now, and
-// those that pods use or workloads need. DELETE of an image goes by the same rules.
-// InUseControllers is for clients that delete from a registry before they delete the Image, when a
-// refusal comes too late.
+// InUseControllers shows which images of streams are needed: those to which a tag leads now, and
+// those that pods use or workloads need. DELETE of an image applies the same rules.
+// InUseControllers is for clients that delete from a registry before they delete the Image: for
+// them, a refusal of the DELETE would come too late.
 //
 // It returns ReplicationControllers, since such clients look for images in pod templates: one for
 // each stream, in [InUseNamespace], with the name namespace.name and the UID of the stream. Each
@@ -54,13 +54,13 @@ type InUseControllers struct{ streams *REST }
 // NewInUseControllers returns the InUseControllers of streams.
 func NewInUseControllers(streams *REST) *InUseControllers { return &InUseControllers{streams} }
 
-// List reads a list of the streams of all namespaces, and names what is needed of each. A stream of
-// which nothing is needed has no controller. A list of a namespace other than InUseNamespace is
-// empty.
+// List reads the streams of all namespaces, and returns a controller with the needed images of
+// each. A stream without needed images has no controller. A list of a namespace other than
+// InUseNamespace is empty.
 //
-// It fails while it is unknown what pods use or workloads need, and while the registry whose image
-// API this server is has images that are needed and that no stream has: clients that go by streams
-// would take them for unused.
+// It fails while it is unknown what pods use or workloads need. It also fails while a needed image
+// of the registry that uses this server is in no stream: clients that compare with streams would
+// take it for unused.
 func (n *InUseControllers) List(ctx context.Context, options *internalversion.ListOptions) (*corev1.ReplicationControllerList, error) {
 	selected := fields.Everything()
 	if options != nil && options.FieldSelector != nil {

@@ -85,8 +85,8 @@ func blobs(m member, all map[string]imagev1.ImageLayerData) (out imagev1.ImageBl
 	return out
 }
 
-// SecretsREST is the subresource secrets, by which OpenShift's registry asks for the credentials of
-// what a stream follows elsewhere. No Secrets are kept here, so there are none.
+// SecretsREST is the subresource secrets. OpenShift's registry reads in it the credentials for
+// images that a stream follows elsewhere. This server keeps no Secrets, so it is empty.
 type SecretsREST struct {
 	virtual.Resource
 	shown *Reader

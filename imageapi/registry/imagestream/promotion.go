@@ -71,9 +71,9 @@ func (r *Reader) NotVerified(ctx context.Context, namespace string, event *image
 	return refuse("%s is %s", ref, v.Verified), true, nil
 }
 
-// waits reports whether a guarded tag that newly leads to an image waits for it to be verified. It
-// does if it goes on following what it names, or if the image has yet to be imported. An error says
-// why the tag may not lead there: nothing would move it later.
+// waits reports whether a guarded tag with a new image waits until the image is verified. It waits
+// if it follows a tag that moves, or if the image is not imported yet. Otherwise no later change
+// would move it, so waits returns an error with the reason why the tag may not lead there.
 func (r *Reader) waits(ctx context.Context, stream *imagev1.ImageStream, tag *imagev1.TagReference, event *imagev1.TagEvent, imported bool) (bool, error) {
 	_, registry := followed(tag)
 	if _, other := SourcesOf(stream)[tag.Name]; registry || other {

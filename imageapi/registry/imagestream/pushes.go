@@ -210,9 +210,9 @@ func (r *Reader) registryRepository(stream *imagev1.ImageStream) string {
 	return repository.Name()
 }
 
-// PulledBy returns the reference by which the image that a tag of a stream leads to is pulled: that
-// in the registry of the streams, if the tag's spec wants it (referencePolicy: Local) and there is
-// one.
+// PulledBy returns the reference with which clients pull the image to which a tag of a stream
+// leads: the reference in the registry of the streams, if there is one and the tag's spec wants it
+// (referencePolicy: Local).
 func (r *Reader) PulledBy(stream *imagev1.ImageStream, tag string, event *imagev1.TagEvent) string {
 	spec, place := SpecTag(stream, tag), r.registryRepository(stream)
 	if spec == nil || spec.ReferencePolicy.Type != imagev1.LocalTagReferencePolicy || place == "" || event.Image == "" {
@@ -263,8 +263,8 @@ func (r *Reader) leave(ctx context.Context, image string, ref reference.Referenc
 	return err
 }
 
-// ForgetTag deletes what is known of a tag in a registry. If mappings report the pushes to that
-// registry, it also removes the tag from the image that it leads to, as nothing else would.
+// ForgetTag deletes the ImageTag of a tag in a registry. If mappings report the pushes to that
+// registry, it also removes the tag from the image to which it leads, because no other code does.
 func (r *Reader) ForgetTag(ctx context.Context, tag *imagev1.ImageTag, dryRun []string) error {
 	if _, _, err := r.Tags.Delete(genericapirequest.WithNamespace(ctx, tag.Namespace), tag.Name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{DryRun: dryRun}); err != nil {
 		return err

@@ -36,9 +36,9 @@ type Options struct {
 	// Registry is the host[:port] of the registry that has this server for its image API; "" if
 	// there is none.
 	Registry string
-	// PublicRegistry is the host[:port] by which Registry is reached from elsewhere; "" is none.
+	// PublicRegistry is the host[:port] of Registry for clients elsewhere; "" is none.
 	PublicRegistry string
-	// Imports says that what tags follow is imported (TagImports).
+	// Imports is true if the server imports the images that tags follow (TagImports).
 	Imports bool
 	Pushes  Pushes  // gets the pushes to Registry; nil if they are not imported
 	Guarded Guarded // nil for none
@@ -300,8 +300,8 @@ func (r *Reader) TakesPushes(stream *imagev1.ImageStream, tag *imagev1.TagRefere
 	return true
 }
 
-// covered are the images to which tags lead in the repository that a stream follows, and that the
-// stream does not show there: its spec has the tags follow something else, or guards them.
+// covered returns the images to which tags of the followed repository lead, and which the stream
+// does not show under these tags: its spec lets the tags follow something else, or guards them.
 func (r *Reader) covered(ctx context.Context, stream *imagev1.ImageStream) (images []string, err error) {
 	repository, err := reference.Parse(stream.Spec.DockerImageRepository)
 	if err != nil {

@@ -85,7 +85,7 @@ func NewReader(g generic.RESTOptionsGetter, scheme *runtime.Scheme, o Options) (
 	return shown, nil
 }
 
-// NewREST returns the storage of imagestreams, and that of their status.
+// NewREST returns the storage of imagestreams, and the storage of their status.
 func NewREST(shown *Reader) (*REST, *StatusREST) {
 	ofStatus := *shown.Streams
 	status := streamStatusStrategy{ofStatus.UpdateStrategy.(Strategy)}

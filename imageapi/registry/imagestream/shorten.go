@@ -32,10 +32,10 @@ type shortening struct {
 	tags map[reference.Reference][]imagev1.TagEvent
 }
 
-// leftOut are the events that wanted lacks of what is shown, by tag. It is not ok if wanted has
-// anything else. An event that is newer than all that are wanted of its tag was unknown to the
-// writer, so it is kept; so is where a tag leads now. Conditions are not compared: a look at a
-// registry changes them while somebody writes what they read before.
+// leftOut returns the shown events that wanted lacks, by tag. ok is false if wanted has any other
+// difference. The writer did not know an event that is newer than all wanted events of its tag, so
+// leftOut does not return it; nor does it return where a tag leads now. It does not compare
+// conditions, because a check of a registry may change them between the writer's read and write.
 func leftOut(shown, wanted []imagev1.NamedTagEventList) (out map[string][]imagev1.TagEvent, ok bool) {
 	out = map[string][]imagev1.TagEvent{}
 	left := map[string]*imagev1.NamedTagEventList{}

@@ -54,7 +54,7 @@ func (s Strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 }
 
 // PrepareForUpdate is part of rest.RESTUpdateStrategy. A change of the spec raises the generation.
-// So does a tag of generation 0 in the spec, by which OpenShift's clients ask for another import;
+// So does a tag of generation 0 in the spec, with which OpenShift's clients request another import;
 // any other generation of a tag is the server's.
 func (s Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	stream, before := obj.(*imagev1.ImageStream), old.(*imagev1.ImageStream)
@@ -379,7 +379,8 @@ func (s Strategy) resolve(ctx context.Context, stream, shown *imagev1.ImageStrea
 	return event, nil
 }
 
-// newestEvent is a copy of what a tag of a stream leads to; nil if it leads nowhere.
+// newestEvent returns a copy of the event with the image to which a tag leads; nil if it leads
+// nowhere.
 func newestEvent(stream *imagev1.ImageStream, tag string) *imagev1.TagEvent {
 	for i := range stream.Status.Tags {
 		if t := &stream.Status.Tags[i]; t.Tag == tag && len(t.Items) > 0 && (t.Items[0].Image != "" || specReference(stream, tag)) {
@@ -439,7 +440,7 @@ func (r *Reader) May(ctx context.Context, what authorizer.AttributesRecord) (rea
 	return strategy.May(ctx, r.Authorizer, what)
 }
 
-// streamStatusStrategy is for the subresource status, by which package streams marks streams.
+// streamStatusStrategy is for the subresource status, with which package streams marks streams.
 type streamStatusStrategy struct{ Strategy }
 
 // GetResetFields says which fields of a writer's object are ignored.
@@ -488,7 +489,7 @@ func (ForgetStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object)
 }
 
 // AllowedRegistry reports whether a host is allowed, by OpenShift's rule: an empty list allows all
-// hosts, a domain name may have asterisks, and a missing port is that of the protocol.
+// hosts, a domain name may have asterisks, and a missing port is the protocol's.
 func AllowedRegistry(allowed []configv1.RegistryLocation, host string, insecure bool) bool {
 	if len(allowed) == 0 {
 		return true

@@ -54,8 +54,8 @@ const (
 	importTime        = 45 * time.Second // of a request; the API server ends it after a minute
 )
 
-// everything is a name that oc new-app --list asks for among others. OpenShift answers that there
-// is no such image, and goes on with the others.
+// everything is a name that oc new-app --list sends among others. As OpenShift does, the server
+// answers that there is no such image, and continues with the others.
 const everything = "*"
 
 // REST imports images, and has tags of a stream follow them.
@@ -166,9 +166,9 @@ func (r *REST) begin(ctx context.Context) (release func(), err error) {
 	return nil, apierrors.NewTooManyRequests(fmt.Sprintf("%d imports of this user, or %d of all, run: try again in a moment", maxOfUser, maxImporting), 5)
 }
 
-// mayImport refuses an import from registries that are not allowed, or of repositories that its
-// writer may not follow, as the server's credentials may see more than the writer. It runs before
-// any registry is asked.
+// mayImport refuses an import from registries that are not allowed, or of repositories that the
+// user may not follow, because the server's credentials may see more than the user. It runs before
+// any request to a registry.
 func (r *REST) mayImport(ctx context.Context, asked *imagev1.ImageStreamImport, ofStream []imagev1.ImageImportSpec) error {
 	_, anywhere := r.shown.May(ctx, authorizer.AttributesRecord{Verb: "create", Resource: "images"})
 	var errs field.ErrorList
@@ -266,8 +266,8 @@ func (r *REST) ofStream(asked *imagev1.ImageStreamImport, stream *imagev1.ImageS
 	return all, nil
 }
 
-// ofRepository returns what is wanted of the repository that is asked for; had counts the images
-// that are wanted besides.
+// ofRepository returns the images to import from the requested repository. had is the number of the
+// other requested images.
 func (r *REST) ofRepository(ctx context.Context, asked *imagev1.ImageStreamImport, ofStream []imagev1.ImageImportSpec, had int) (all []wanted) {
 	spec := asked.Spec.Repository
 	if spec == nil {
@@ -362,8 +362,8 @@ func ofPlatform(images []*imagev1.Image) []*imagev1.Image {
 }
 
 // described returns images that were not stored, with the fields that the server would have
-// computed from their bytes. oc prints those of a dry run, and oc new-app reads ports and volumes
-// there. The first may be an index of the others.
+// computed from their bytes. oc prints them after a dry run, and oc new-app reads ports and volumes
+// in them. The first may be an index of the others.
 func described(images []*imagev1.Image) ([]*imagev1.Image, error) {
 	out := make([]*imagev1.Image, len(images))
 	for i := len(images) - 1; i >= 0; i-- {

@@ -25,16 +25,15 @@ import (
 // history.
 const maxListedTags = 500
 
-// ImageTagsREST serves ImageTags. In the namespace of tags they are those of registries, which are
-// stored. In any other namespace they are the tags of its streams, as OpenShift's imagetags are:
-// what the spec and the status of a stream have for a tag. Lists of all namespaces, and watches,
-// have the stored ones.
+// ImageTagsREST serves ImageTags. In the namespace of tags it serves the stored ImageTags of
+// registries. In any other namespace it makes them from the spec and status of the namespace's
+// streams, as OpenShift does. Lists of all namespaces, and watches, have only the stored ones.
 type ImageTagsREST struct {
 	*RegistryTags
 	streams *REST
 }
 
-// RegistryTags are the ImageTags that are stored, those of registries.
+// RegistryTags are the stored ImageTags of registries.
 type RegistryTags struct {
 	*genericregistry.Store
 	checks Checks // nil for none

@@ -141,8 +141,9 @@ func (l *streamTagLister) key(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// tags yields the selected tags. It writes into list at which version the streams were read. It
-// reads one stream, and then as many as the page needs if they have as many tags as those before.
+// tags yields the selected tags, and writes the version of the read streams into list. It reads one
+// stream first, and then estimates from the tags of the former streams how many more the page
+// needs.
 func (l *streamTagLister) tags(ctx context.Context, r *imagestream.Reader, list *metav1.ListMeta) iter.Seq2[listedTag, error] {
 	return func(yield func(listedTag, error) bool) {
 		read, yielded := 0, 0

@@ -455,7 +455,7 @@ func (streamTagStrategy) PrepareForCreate(_ context.Context, obj runtime.Object)
 }
 
 // PrepareForUpdate is part of rest.RESTUpdateStrategy. A user who gets a tag, changes its
-// annotations and writes it back need not change those of its spec, too.
+// annotations and writes it back need not change the annotations of its spec, too.
 func (streamTagStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	tag, before := obj.(*imagev1.ImageStreamTag), old.(*imagev1.ImageStreamTag)
 	tag.Image, tag.Conditions, tag.Generation, tag.LookupPolicy = before.Image, before.Conditions, before.Generation, before.LookupPolicy

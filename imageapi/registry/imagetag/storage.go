@@ -88,8 +88,8 @@ func NewStorage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, now func() 
 	return store, &StatusREST{virtual.Status{Store: &ofStatus}}, nil
 }
 
-// StatusREST is the subresource status: where the registry says that a tag leads. An update of a
-// tag that does not exist makes it.
+// StatusREST is the subresource status: where a tag leads according to the registry. An update
+// creates the tag if it does not exist.
 type StatusREST struct{ virtual.Status }
 
 var (
@@ -141,7 +141,7 @@ func beginTag(tag *imagev1.ImageTag) {
 }
 
 // PrepareForUpdate is part of rest.RESTUpdateStrategy. A change of the spec raises the generation,
-// and so does a generation of 0 in the spec, by which OpenShift's clients ask for another import.
+// and so does a generation of 0 in the spec, with which OpenShift's clients request another import.
 func (s tagStrategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
 	tag, before := obj.(*imagev1.ImageTag), old.(*imagev1.ImageTag)
 	tag.Status, tag.Image, tag.Generation = before.Status, nil, before.Generation
