@@ -99,6 +99,7 @@ func TestPodsThatTellNoManifest(t *testing.T) {
 		{what: "an unknown digest of its repository, since the tag moved", keys: []string{unknown}, since: moved + 60, want: map[int]string{now: "Unknown"}, naming: name},
 		{what: "an unknown digest, by the tag of an index", keys: []string{unknown}, since: moved + 60, want: map[int]string{index: "Unknown", listed: "Unknown"}, naming: repository + ":multi"},
 		{what: "the digest of a manifest that the tag led to and is not stored", keys: []string{digestOf(lost)}, since: multi.Status.Items[0].Created.Unix() + 1, naming: repository + ":lost"},
+		{what: "the digest of a manifest that the tag led to before the pod, and is not stored", keys: []string{digestOf(lost)}, since: multi.Status.Items[0].Created.Unix() + 60, naming: repository + ":lost"},
 		{what: "an unknown digest, by a tag that nothing is known of", keys: []string{unknown}, since: 1, naming: repository + ":v9"},
 		{what: "a config", keys: []string{name + "?" + config(old)}, since: moved, want: map[int]string{old: "1", copied: "1"}},
 		{what: "the ID of a manifest", keys: []string{name + "?" + digestOf(old)}, since: moved, want: map[int]string{old: "1"}},

@@ -229,10 +229,11 @@ type reporting struct {
 	digests []string
 }
 
-// history is what a tag has led to since pods name it, with what the indexes among that list.
+// history is what a tag has led to since pods name it, and ever, as far as that is known, with what
+// the indexes among these list.
 type history struct {
-	digests []string
-	whole   bool
+	digests, ever []string
+	whole         bool
 }
 
 // refreshReporting finds the pods anew if they, or what is known of their digests, have changed.
@@ -290,8 +291,9 @@ func (f *facts) reported(ctx context.Context, image *imagev1.Image) (named []str
 			if err != nil {
 				return nil, err
 			}
-			isOther := func(digest string) bool { return !slices.Contains(led, digest) } // of no manifest there
-			if slices.Contains(led, image.Name) && slices.ContainsFunc(one.digests, isOther) {
+			// What the tag has ever led to is a manifest, so such a pod runs that, stored or not.
+			isOther := func(digest string) bool { return !slices.Contains(led.ever, digest) }
+			if slices.Contains(led.digests, image.Name) && slices.ContainsFunc(one.digests, isOther) {
 				named = append(named, one.name)
 			}
 		}
@@ -299,30 +301,32 @@ func (f *facts) reported(ctx context.Context, image *imagev1.Image) (named []str
 	return named, nil
 }
 
-// ledSince returns what a tag has led to since pods name it, and what the indexes among that list.
-// The caller holds mu.
-func (f *facts) ledSince(ctx context.Context, one reporting) ([]string, error) {
+// ledSince returns what a tag has led to. The caller holds mu.
+func (f *facts) ledSince(ctx context.Context, one reporting) (history, error) {
 	r := &f.named.reporting
 	led, ok := r.led[one.tag]
 	if !ok {
 		tag, err := f.named.tag(ctx, one.tag)
 		if err != nil {
-			return nil, err
+			return led, err
 		}
 		led.digests, led.whole = tags.Since(tag, time.Unix(one.since, 0))
-		for _, digest := range led.digests {
-			image, err := f.indexes.get(ctx, digest)
-			if err != nil {
-				return nil, err
-			}
-			if image != nil {
-				led.digests = append(led.digests, listed(image)...)
+		led.ever, _ = tags.Since(tag, time.Time{})
+		for _, all := range []*[]string{&led.digests, &led.ever} {
+			for _, digest := range *all {
+				image, err := f.indexes.get(ctx, digest)
+				if err != nil {
+					return led, err
+				}
+				if image != nil {
+					*all = append(*all, listed(image)...)
+				}
 			}
 		}
 		r.led[one.tag] = led
 	}
 	if !led.whole {
-		return nil, fmt.Errorf("%s has moved more than %d times since", one.tag, tags.MaxItems)
+		return led, fmt.Errorf("%s has moved more than %d times since", one.tag, tags.MaxItems)
 	}
-	return led.digests, nil
+	return led, nil
 }
