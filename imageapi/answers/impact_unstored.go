@@ -101,7 +101,7 @@ func (f *projection) turnsFor(ctx context.Context, image, again *imagev1.Image, 
 			if err != nil {
 				return false, err
 			}
-			if running != nil || slices.Contains(since, r.runs) {
+			if running != nil || slices.Contains(since, r.runs) || tags.Has(tag, r.runs) {
 				continue // it is known what it runs
 			}
 		}

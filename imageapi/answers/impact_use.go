@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
 	"github.com/tidewaiter/tidewaiter/internal/admit"
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/internal/table"
@@ -147,6 +148,9 @@ type runner struct {
 func (f *projection) runners(ctx context.Context, image *imagev1.Image) (*runners, error) {
 	n, complete := f.Use.Pods(image.Name, image)
 	all := &runners{complete: complete, notStarted: !complete && len(f.Use.StaleReasons()) == 0}
+	if all.notStarted && f.spec.LoseRegistry != "" && !f.isIn(image, f.spec.LoseRegistry) {
+		all.complete, all.notStarted = true, false // they name tags of other registries
+	}
 	if n == 0 && f.spec.Delete == "" {
 		return all, nil
 	}
@@ -158,6 +162,14 @@ func (f *projection) runners(ctx context.Context, image *imagev1.Image) (*runner
 		return nil, err
 	}
 	return all, nil
+}
+
+// isIn reports whether an image is in a registry, or in a repository that has a mirror there.
+func (f *projection) isIn(image *imagev1.Image, host string) bool {
+	return slices.ContainsFunc(annotation.In(image.Annotations, image.DockerImageReference, image.Name), func(repository reference.Reference) bool {
+		repository.Tag = "any"
+		return slices.ContainsFunc(f.NamesOf(repository), func(name reference.Reference) bool { return name.Host == host })
+	})
 }
 
 // name adds the containers that use an image, by values of the field "image", and those that name

@@ -519,6 +519,7 @@ func TestActsMayTouchWhatPodsMayRun(t *testing.T) {
 		"it runs something else":   {"shop", tag, "two", time.Hour, "one", false},
 		"it tells a ghost":         {"shop", tag, "ghost", time.Hour, "one", true},
 		"it tells what was there":  {"shop", tag, "deleted", time.Hour, "one", false},
+		"it tells what was before": {"shop", tag, "former", time.Hour, "one", false},
 		"it names another tag":     {"shop", other, "", time.Hour, "one", false},
 		"another namespace":        {"bank", tag, "", time.Hour, "one", false},
 		"another image is let in":  {"shop", tag, "", time.Hour, "three", false},
@@ -529,8 +530,8 @@ func TestActsMayTouchWhatPodsMayRun(t *testing.T) {
 		w.image("three", repository)
 		w.moved = one
 		for _, name := range []string{tag, other} {
-			w.tag(name, two, digestOf("deleted"), one)
-			for i, age := range []time.Duration{20 * time.Minute, 30 * time.Minute, 2 * time.Hour} {
+			w.tag(name, two, digestOf("deleted"), one, digestOf("former"))
+			for i, age := range []time.Duration{20 * time.Minute, 30 * time.Minute, 2 * time.Hour, 3 * time.Hour} {
 				w.tags[tags.Name(w.ref(name))].Status.Items[i].Created = metav1.NewTime(now.Add(-age))
 			}
 		}
@@ -647,6 +648,23 @@ func TestAnswersAboutManyPods(t *testing.T) {
 		}
 		if text == ghost && a.Meaning.Repository != "" {
 			t.Errorf("the others may name another repository than %s", a.Meaning.Repository)
+		}
+	}
+}
+
+// Pods that may run an image name tags of its repositories, so another registry can go away without
+// touching them.
+func TestOtherRegistriesTouchNoPodsThatMayRunIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	one := w.image("one", repository)
+	w.moved = one
+	w.runs("shop", "a", "r.example.com/elsewhere@"+one, one)
+	w.runs("shop", "b", repository+"@"+one, one)
+	for host, complete := range map[string]bool{"r.example.com": true, "registry.example.com": false} {
+		status := w.impactOf(ImpactReviewSpec{LoseRegistry: host})
+		if s := status.Summary; s.Pods != 1 || s.PodsComplete != complete || len(status.Unknowns) > 0 == complete {
+			t.Errorf("without %s: %+v %v, want complete %v", host, s, status.Unknowns, complete)
 		}
 	}
 }
