@@ -262,13 +262,13 @@ func (s *sides) mayRun(p *sidePod, c *sideContainer) (digests []string) {
 	}
 	tag := tagOf{c.of, c.tag}
 	led := slices.Clone(s.led[tag])
+	if c.digest != "" && (c.digest == s.leads[tag] || slices.Contains(led, c.digest)) {
+		return nil // it is a manifest of the tag
+	}
 	if p.cluster == "local" { // it was created when the world began
 		led = led[s.began[tag]:]
 	}
 	led = append(led, s.leads[tag])
-	if c.digest != "" && slices.Contains(led, c.digest) {
-		return nil // it is a manifest of the tag
-	}
 	return slices.DeleteFunc(led, func(digest string) bool { return digest == "" || digest == s.runs(c) })
 }
 
