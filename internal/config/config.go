@@ -40,15 +40,14 @@ const maxFile = 1 << 20
 // [write](../design/security.md#files-of-other-users). `tidewaiter config check FILE` finds
 // mistakes.
 //
-// A server reads the file again every ten seconds, and takes over the sections that are marked `at
-// once`; others wait for a restart. A change counts at the second look that finds the same. With a
-// mistake nothing changes, nor if the file is empty or holds only the beginning of what is in
-// force: it may be half written. If you have deleted its end, end it with a comment. Secrets,
-// kubeconfigs and credentials are read when they are used. [What else is read about
-// registries](importing.md#how-registries-are-reached).
+// A server reads the file every ten seconds, and applies a change when two reads in a row find the
+// same content. It applies changes in sections that are marked `at once`; others need a restart. A
+// file with a mistake changes nothing. Nor does a file that is empty, or that has become a
+// beginning of its former self, because it may be half written: if you deleted its end on purpose,
+// end it with a comment. The server reads secrets, kubeconfigs and credentials when it uses them.
+// [Other files](importing.md#how-registries-are-reached) apply to registries, too.
 type Config struct {
-	// Registries say what is special about registries. The longest prefix that matches counts
-	// alone.
+	// Registries are settings of registries. Only the entry with the longest matching prefix counts.
 	Registries []Registry `yaml:"registries" reload:"importer"`
 	// AuthFile has credentials, as podman login and docker login write them; by default the files
 	// that skopeo reads.
@@ -57,35 +56,35 @@ type Config struct {
 	ImageDigestMirrors []Mirrors `yaml:"imageDigestMirrors" reload:"importer"`
 	// ImageTagMirrors are mirrors for references without a digest, as in ImageTagMirrorSets.
 	ImageTagMirrors []Mirrors `yaml:"imageTagMirrors" reload:"importer"`
-	// AllowedNetworks are ranges that are not public, into which registries may lead with redirects
-	// and token servers.
+	// AllowedNetworks are ranges that are not public, to which redirects and token servers of
+	// registries may lead all the same.
 	AllowedNetworks []string `yaml:"allowedNetworks" example:"[10.1.0.0/16]" reload:"importer"`
-	// RegistriesDir is a folder of registries.d files, which say where other signatures are.
+	// RegistriesDir is a folder of registries.d files, which name lookaside storage of signatures.
 	RegistriesDir string `yaml:"registriesDir" example:"registries.d" reload:"importer"`
-	// Clusters have pods and workloads that are followed; see cluster.md.
+	// Clusters are the clusters whose pods and workloads the server follows; see cluster.md.
 	Clusters []Cluster `yaml:"clusters"`
-	// ImportRunning imports what the server's own pods run.
+	// ImportRunning imports the images that the server's own pods run.
 	ImportRunning *bool `yaml:"importRunning" example:"true"`
-	// OwnPodsOnly says, without Clusters, that nothing runs but the server's own pods. Else that is
-	// unknown.
+	// OwnPodsOnly is true if no cluster runs images of this server. Without it and without Clusters, it
+	// is unknown what runs.
 	OwnPodsOnly bool `yaml:"ownPodsOnly" example:"false"`
 	// Workloads are further kinds that need images, in every cluster that serves them.
 	Workloads []Workload `yaml:"workloads"`
-	// TrustedRoots are files that a server keeps as TUF repositories have them; see signatures.md.
+	// TrustedRoots are files that the server updates from TUF repositories; see signatures.md.
 	TrustedRoots []TrustedRoot `yaml:"trustedRoots"`
 	// Receivers are registries that report pushes; see webhooks.md.
 	Receivers []hookconfig.Receiver `yaml:"receivers" reload:"receivers"`
 	// Hooks are a port for webhooks alone.
 	Hooks Hooks `yaml:"hooks"`
-	// Notify says who is told what happens; see notifications.md.
+	// Notify has the receivers of notifications; see notifications.md.
 	Notify []notify.Receiver `yaml:"notify" reload:"notify"`
 	// Sweep lists repositories again, in case a webhook was lost.
 	Sweep Sweep `yaml:"sweep" reload:"sweep"`
-	// Records say what is kept of what ran; see records.md.
+	// Records are the bounds on the records of what ran; see records.md.
 	Records Records `yaml:"records" reload:"records"`
-	// Streams say which ImageStreams there are; see streams.md.
+	// Streams are settings of ImageStreams; see streams.md.
 	Streams Streams `yaml:"streams"`
-	// Kubelet says how kubelets are reached for the logs of pods; see coreapi.md.
+	// Kubelet says how the server reaches kubelets for the logs of pods; see coreapi.md.
 	Kubelet *Kubelet `yaml:"kubelet"`
 
 	immutable reference.Prefixes[policy.TagPatterns] // the parsed ImmutableTags of Registries
@@ -97,14 +96,14 @@ type Config struct {
 
 // Hooks says where webhooks are received beside the server's own port.
 type Hooks struct {
-	// Listen is in clear, for registries that cannot be told to trust ca.crt.
+	// Listen is an address for plain HTTP, for registries that cannot be made to trust ca.crt.
 	Listen string `yaml:"listen" example:"127.0.0.1:6480"`
 }
 
 // Sweep says how repositories are swept for pushes whose webhooks were lost.
 type Sweep struct {
-	// Repositories are at most 1,000. By a pattern (*, ?, ** at the end) they are those that the
-	// catalog lists.
+	// Repositories are at most 1,000 names or patterns (*, ?, ** at the end). A pattern selects
+	// repositories from the registry's catalog.
 	Repositories []string `yaml:"repositories" example:"[\"registry.example.com:5000/team/app\", \"harbor.example.com/prod/**\"]"`
 	// Every is also how often scheduled tags of streams are imported; at least a minute.
 	Every time.Duration `yaml:"every" example:"6h"`
@@ -112,9 +111,9 @@ type Sweep struct {
 
 // Records says which records of what ran are kept after their end.
 type Records struct {
-	// Keep is for how long; 400d unless it is set.
+	// Keep is for how long records are kept after their end; by default 400d.
 	Keep string `yaml:"keep" example:"400d"`
-	// Most is how many at most; unless it is set 1000000, or 100000 with etcd.
+	// Most is the largest number of records; by default 1000000, with etcd 100000.
 	Most int64 `yaml:"most" example:"1000000"`
 }
 
@@ -150,16 +149,16 @@ func (c *Config) checkRecords() error {
 
 // Streams says which ImageStreams exist.
 type Streams struct {
-	// Auto makes each repository of which a tag is known an ImageStream, if none follows it.
+	// Auto creates an ImageStream for each repository with a known tag, if none follows it.
 	Auto *bool `yaml:"auto" example:"true"`
-	// Registry is what has this server for its image API, as it knows itself.
+	// Registry is the own address of an OpenShift registry that uses this server as its image API.
 	Registry string `yaml:"registry" example:"image-registry.example.com:5000"`
-	// PublicRegistry is how Registry is called from elsewhere.
+	// PublicRegistry is the address of Registry for clients elsewhere.
 	PublicRegistry string `yaml:"publicRegistry" example:"images.example.com"`
-	// AllowedRegistriesForImport are those that users may have the server import from; by default
-	// all.
+	// AllowedRegistriesForImport are the registries from which users may have the server import; by
+	// default all.
 	AllowedRegistriesForImport []registryLocation `yaml:"allowedRegistriesForImport"`
-	// Namespaces say where streams of repositories are made, if not in default.
+	// Namespaces are the namespaces in which streams of repositories are created, if not in default.
 	Namespaces []namespaceRule `yaml:"namespaces"`
 
 	rules streams.Rules // the parsed Namespaces

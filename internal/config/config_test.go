@@ -132,7 +132,7 @@ const configDocument = "../../docs/reference/config.md"
 // comments of the fields, their examples and whether they are reloaded. The server accepts the
 // example. To write it again:
 //
-//	go test ./internal/config -run TestConfigDocument -write-config ../../../docs/reference/config.md
+//	go test ./internal/config -run TestConfigDocument -write-config ../../docs/reference/config.md
 func TestConfigDocument(t *testing.T) {
 	t.Parallel()
 	intro := docsOf(t, reflect.TypeFor[Config]())[""]
