@@ -44,8 +44,8 @@ func condition(s imagev1.ImageSignature, t imagev1.SignatureConditionType) image
 	return imagev1.SignatureCondition{}
 }
 
-// Of several signatures that meet no demand, the reason is that of the one by whom the policy names,
-// in whichever order they are stored.
+// Of several signatures that meet no demand, the reason is that of the one by whom the policy
+// names, in whichever order they are stored.
 func TestReasonOfSeveralSignatures(t *testing.T) {
 	t.Parallel()
 	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)

@@ -278,7 +278,8 @@ func (w *holed) touched(spec *ImpactReviewSpec, changes string, image *holedImag
 	case spec.LoseRegistry != "":
 		return w.ref(image).Host == spec.LoseRegistry, true
 	}
-	// The verdict of an image that nobody has signed changes neither with who is trusted nor with time.
+	// The verdict of an image that nobody has signed changes neither with who is trusted nor with
+	// time.
 	is = w.ref(image).Name() == changes
 	return is && image.stored && spec.RemovePolicy != "", !is || image.stored
 }

@@ -38,10 +38,10 @@ const (
 // configured, it adapts to the answers that this program gets. It doubles after a window in which
 // requests had to wait for it, the host refused none (429, 503), and the mean time to an answer was
 // at most twice the least mean so far, or two milliseconds. It halves when the host has refused
-// more than one in twenty, and then stays for a minute. If the host then refuses the same share, the
-// rate is not why: it returns to what it was, and for a minute only a share that doubles, or is more
-// than half, halves it. A window is a quarter of a second, or shorter for a host that gives five
-// answers sooner.
+// more than one in twenty, and then stays for a minute. If the host then refuses the same share,
+// the rate is not why: it returns to what it was, and for a minute only a share that doubles, or is
+// more than half, halves it. A window is a quarter of a second, or shorter for a host that gives
+// five answers sooner.
 type pace struct {
 	bucket *rate.Limiter // this program's part
 	fixed  bool

@@ -65,8 +65,8 @@ type Config struct {
 	Clusters []Cluster `yaml:"clusters"`
 	// ImportRunning imports the images that the server's own pods run.
 	ImportRunning *bool `yaml:"importRunning" example:"true"`
-	// OwnPodsOnly is true if no cluster runs images of this server. Without it and without Clusters, it
-	// is unknown what runs.
+	// OwnPodsOnly is true if no cluster runs images of this server. Without it and without Clusters,
+	// it is unknown what runs.
 	OwnPodsOnly bool `yaml:"ownPodsOnly" example:"false"`
 	// Workloads are further kinds that need images, in every cluster that serves them.
 	Workloads []Workload `yaml:"workloads"`
