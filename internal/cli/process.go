@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -19,12 +20,19 @@ func SetUpProcess(ctx context.Context) {
 	followSlog()
 }
 
-// quietOnceDone drops, once ctx is done, the complaints of Kubernetes' controllers
-// that they were stopped before they had begun.
+// ends is set when the process ends without a signal.
+var ends atomic.Bool
+
+// End drops the same complaints as a signal does, for a program that ends by itself: call it before
+// what runs is stopped.
+func End() { ends.Store(true) }
+
+// quietOnceDone drops, once ctx is done or the program ends by itself, the complaints of Kubernetes'
+// packages that controllers and requests were stopped before they had ended.
 func quietOnceDone(ctx context.Context) {
 	for i, handle := range utilruntime.ErrorHandlers {
 		utilruntime.ErrorHandlers[i] = func(about context.Context, err error, msg string, keysAndValues ...any) {
-			if ctx.Err() == nil {
+			if ctx.Err() == nil && !ends.Load() {
 				handle(about, err, msg, keysAndValues...)
 			}
 		}

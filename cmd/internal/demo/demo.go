@@ -70,6 +70,7 @@ func Run(ctx context.Context, dir string, once bool, out io.Writer) error {
 			return err
 		}
 		if once {
+			cli.End()
 			stop()
 			return nil
 		}
