@@ -145,7 +145,7 @@ func TestTagHistoryIsKept(t *testing.T) {
 	}
 	for selector, want := range map[string]bool{
 		"image=" + digestOf(2): false, "reference=registry.example.com/team/app:v1": true, "repository=registry.example.com/team/app": true, "repository=registry.example.com/team": false,
-		"gone=true": true, "gone=": false, "image=": true,
+		"gone=true": true, "gone=": false, "image=": true, "named=App:V1": true, "named=ship": false,
 	} {
 		if got := s.selected(s.tags, selector); slices.Contains(got, tag.Name) != want {
 			t.Errorf("%s selects %v", selector, got)
