@@ -27,8 +27,8 @@ var ends atomic.Bool
 // what runs is stopped.
 func End() { ends.Store(true) }
 
-// quietOnceDone drops, once ctx is done or the program ends by itself, the complaints of Kubernetes'
-// packages that controllers and requests were stopped before they had ended.
+// quietOnceDone drops, once ctx is done or the program ends by itself, the complaints of
+// Kubernetes' packages that controllers and requests were stopped before they had ended.
 func quietOnceDone(ctx context.Context) {
 	for i, handle := range utilruntime.ErrorHandlers {
 		utilruntime.ErrorHandlers[i] = func(about context.Context, err error, msg string, keysAndValues ...any) {
