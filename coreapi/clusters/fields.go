@@ -9,11 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
@@ -95,14 +95,7 @@ func podValues(field string, p *ClusterPod) []string {
 
 // isNamedSo reports whether a pod has, or with != lacks, what is demanded of names.
 func isNamedSo(p *ClusterPod, demanded []fields.Requirement) bool {
-	for _, r := range demanded {
-		part := strings.ToLower(r.Value)
-		has := strings.Contains(strings.ToLower(p.Spec.Name), part) || strings.Contains(strings.ToLower(p.Spec.Workload), part)
-		if has == (r.Operator == selection.NotEquals) {
-			return false
-		}
-	}
-	return true
+	return selectors.AreNamed(demanded, p.Spec.Name, p.Spec.Workload)
 }
 
 // podTerms returns the fields of a pod in the form that a predicate matches: one for each value of

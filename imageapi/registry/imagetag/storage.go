@@ -455,7 +455,6 @@ func newSelector(asked fields.Selector) fields.Selector {
 	var parts []fields.Requirement
 	for _, r := range asked.Requirements() {
 		if r.Field == selectors.Named {
-			r.Value = strings.ToLower(r.Value)
 			parts = append(parts, r)
 		}
 	}
@@ -476,13 +475,7 @@ func newSelector(asked fields.Selector) fields.Selector {
 
 // Matches is part of fields.Selector.
 func (s selector) Matches(f fields.Fields) bool {
-	name := strings.ToLower(f.Get(selectors.TagReference))
-	for _, r := range s.parts {
-		if strings.Contains(name, r.Value) == (r.Operator == selection.NotEquals) {
-			return false
-		}
-	}
-	return s.values.Matches(f)
+	return selectors.AreNamed(s.parts, f.Get(selectors.TagReference)) && s.values.Matches(f)
 }
 
 // RequiresExactMatch is part of fields.Selector.
@@ -494,7 +487,7 @@ func (s selector) RequiresExactMatch(field string) (value string, found bool) {
 func (s selector) PartOf(field string) (part string, ok bool) {
 	for _, r := range s.parts {
 		if field == selectors.TagReference && r.Operator != selection.NotEquals && r.Value != "" {
-			return r.Value, true
+			return strings.ToLower(r.Value), true
 		}
 	}
 	return "", false
