@@ -31,7 +31,7 @@ var ways = []struct {
 		// keep and show histories
 		"imageapi/registry/imagetag", "imageapi/registry/imagestream", "imageapi/registry/imagestreamimport/tags.go",
 		"importer", "internal/image/record", // write histories
-		"imageapi/registry/imagerecord", // tells who writes them what is recorded
+		"imageapi/registry/imagerecord", // answers its writers what is recorded
 	}},
 	{"complete a reference that a person has shortened: ask imageapi/answers", []string{"internal/image/selectors.TagShort"}, []string{
 		"imageapi/answers/resolve.go",

@@ -177,7 +177,7 @@ func TestObjectsOfOtherSpellingsAreFound(t *testing.T) {
 			if must := tags.Kept(got)[len("sha256:"):][:1] + " " + tags.FirstOf(got)[len("sha256:"):][:1]; must != kept[ref] {
 				t.Errorf("%s must lead to, and first led to, %s, want %s", ref, must, kept[ref])
 			}
-			// renaming it asks no registry, and is no move
+			// renaming it does not ask a registry and does not move the tag
 			if ref == "h.example.com/team/app:v1" {
 				checked, by := tags.Checked(got, time.Now()), tags.Writers(got)
 				if checked == nil || !checked.Time.Equal(at(7).Time) || !slices.Equal(by, []string{"ann, push", "bob, sweep"}) {
