@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
-	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/named"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
@@ -95,7 +95,7 @@ func podValues(field string, p *ClusterPod) []string {
 
 // isNamedSo reports whether a pod has, or with != lacks, what is demanded of names.
 func isNamedSo(p *ClusterPod, demanded []fields.Requirement) bool {
-	return selectors.AreNamed(demanded, p.Spec.Name, p.Spec.Workload)
+	return named.Match(demanded, p.Spec.Name, p.Spec.Workload)
 }
 
 // podTerms returns the fields of a pod in the form that a predicate matches: one for each value of

@@ -34,6 +34,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/strategy"
 	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/named"
 	"github.com/tidewaiter/tidewaiter/internal/printable"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
@@ -475,7 +476,7 @@ func newSelector(asked fields.Selector) fields.Selector {
 
 // Matches is part of fields.Selector.
 func (s selector) Matches(f fields.Fields) bool {
-	return selectors.AreNamed(s.parts, f.Get(selectors.TagReference)) && s.values.Matches(f)
+	return named.Match(s.parts, f.Get(selectors.TagReference)) && s.values.Matches(f)
 }
 
 // RequiresExactMatch is part of fields.Selector.

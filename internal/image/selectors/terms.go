@@ -1,11 +1,9 @@
 package selectors
 
 import (
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/selection"
 )
 
 // ofRepository separates the name of a field from a repository. Clients cannot select by such a
@@ -79,17 +77,4 @@ func (s selector) Matches(f fields.Fields) bool { return s.terms.Matches(f) }
 // DeepCopySelector is part of fields.Selector.
 func (s selector) DeepCopySelector() fields.Selector {
 	return selector{s.Selector.DeepCopySelector(), s.terms.DeepCopySelector()}
-}
-
-// AreNamed reports whether one of some names contains, or with != none of them contains, each part
-// that is demanded, in either case of letters.
-func AreNamed(demanded []fields.Requirement, names ...string) bool {
-	for _, r := range demanded {
-		part := strings.ToLower(r.Value)
-		has := slices.ContainsFunc(names, func(name string) bool { return strings.Contains(strings.ToLower(name), part) })
-		if has == (r.Operator == selection.NotEquals) {
-			return false
-		}
-	}
-	return true
 }
