@@ -5,14 +5,15 @@
 package notify
 
 import (
-	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -72,9 +73,15 @@ type target struct {
 	Receiver
 	client   *http.Client
 	prefixes []reference.Reference
+
+	address *trusted.Reloaded[string]
+	secrets *trusted.Reloaded[[]string] // as in the file; none if there is no file
+	token   *trusted.Reloaded[string]   // "" if there is no file
 }
 
-func newTarget(r Receiver, networks guard.Networks) (*target, error) {
+// newTarget checks a receiver and reads its files. before is the target of the same name in force,
+// nil if there is none: it goes on reading the files of an unchanged receiver.
+func newTarget(r Receiver, networks guard.Networks, before *target, now func() time.Time) (*target, error) {
 	t := &target{Receiver: r}
 	switch {
 	case validation.IsDNS1123Label(r.Name) != nil:
@@ -102,10 +109,9 @@ func newTarget(r Receiver, networks guard.Networks) (*target, error) {
 	if err != nil {
 		return nil, fmt.Errorf("caFile: %w", err)
 	}
-	_, urlErr := r.address()
-	_, secretErr := r.secrets()
-	_, tokenErr := r.token()
-	if err := errors.Join(urlErr, secretErr, tokenErr); err != nil {
+	if before != nil && reflect.DeepEqual(before.Receiver, r) {
+		t.address, t.secrets, t.token = before.address, before.secrets, before.token
+	} else if err := t.readFiles(now); err != nil {
 		return nil, err
 	}
 	transport := guard.New(guard.Options{Networks: networks, TLS: by, MaxConnsPerHost: 2})
@@ -125,68 +131,93 @@ func parsePrefix(text string) (reference.Reference, error) {
 	return reference.ParseRepository(text)
 }
 
-// address returns the URL. Errors do not quote it, as it may have a secret.
-func (r *Receiver) address() (string, error) {
-	text, key := r.URL, "url"
-	if r.URLFile != "" {
-		data, err := trusted.ReadSecret(r.URLFile, maxSecretFile)
-		if err != nil {
-			return "", fmt.Errorf("urlFile: %w", err)
+// readFiles reads the receiver's files, which are read again when they change.
+func (t *target) readFiles(now func() time.Time) error {
+	var urlErr, secretErr, tokenErr error
+	if t.URLFile == "" {
+		t.address = trusted.Fixed(t.URL)
+		if urlErr = t.checkURL(t.URL); urlErr != nil {
+			urlErr = fmt.Errorf("url: %w", urlErr)
 		}
-		text, key = strings.TrimSpace(string(data)), "urlFile"
+	} else {
+		t.address, urlErr = follow("urlFile", t.URLFile, t.parseURL, now)
 	}
+	if t.secrets = trusted.Fixed[[]string](nil); t.SecretFile != "" {
+		t.secrets, secretErr = follow("secretFile", t.SecretFile, parseSecrets, now)
+	}
+	if t.token = trusted.Fixed(""); t.TokenFile != "" {
+		t.token, tokenErr = follow("tokenFile", t.TokenFile, parseToken, now)
+	}
+	return errors.Join(urlErr, secretErr, tokenErr)
+}
+
+// follow reads the file that a key names.
+func follow[T any](key, path string, parse func([]byte, T) (T, error), now func() time.Time) (*trusted.Reloaded[T], error) {
+	r, err := trusted.NewReloaded(trusted.Reading[T]{Path: path, Limit: maxSecretFile, Open: trusted.OpenSecret, Parse: parse, Now: now, Failed: func(err error) {
+		slog.Error("Reading a file of a receiver of notifications failed, will retry; its previous content stays in force", "key", key, "err", err)
+	}})
+	if err != nil {
+		err = fmt.Errorf("%s: %w", key, err)
+	}
+	return r, err
+}
+
+// checkURL checks a URL. Errors do not quote it, as it may have a secret.
+func (r *Receiver) checkURL(text string) error {
 	at, err := url.Parse(text)
 	switch {
 	case err != nil, at.Host == "", at.Scheme != "https" && at.Scheme != "http", at.User != nil, at.Fragment != "":
-		return "", errors.New(key + ": it is not a URL such as https://ci.example.com/hooks/images, without a user name")
+		return errors.New("it is not a URL such as https://ci.example.com/hooks/images, without a user name")
 	case at.Scheme == "http" && !r.Insecure:
-		return "", errors.New(key + ": http shows everybody what is sent: use https, or set insecure: true")
+		return errors.New("http shows everybody what is sent: use https, or set insecure: true")
 	}
-	return text, nil
+	return nil
 }
 
-// secrets reads the secrets. Errors name the file, and quote nothing of it.
-func (r *Receiver) secrets() (all [][]byte, err error) {
-	if r.SecretFile == "" {
-		return nil, nil
+// parseURL reads the content of a file with a URL.
+func (r *Receiver) parseURL(content []byte, before string) (string, error) {
+	text := strings.TrimSpace(string(content))
+	if err := r.checkURL(text); err != nil {
+		return "", err
 	}
-	data, err := trusted.ReadSecret(r.SecretFile, maxSecretFile)
-	if err != nil {
-		return nil, fmt.Errorf("secretFile: %w", err)
-	}
-	for line := range bytes.Lines(data) {
-		if line = bytes.TrimSpace(line); len(line) == 0 {
+	return text, trusted.CutLine(content, before)
+}
+
+// parseSecrets reads one secret a line. Errors quote nothing.
+func parseSecrets(content []byte, before []string) (all []string, err error) {
+	for line := range strings.Lines(string(content)) {
+		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
-		text, ok := strings.CutPrefix(string(line), secretPrefix)
-		secret, err := base64.StdEncoding.DecodeString(text)
-		if !ok || err != nil || len(secret) < 24 || len(secret) > 64 {
-			return nil, fmt.Errorf("secretFile: in %s a secret is not %s and the base64 of 24 to 64 bytes; %s", r.SecretFile, secretPrefix, secretHelp)
+		if secret, err := decodeSecret(line); err != nil || len(secret) < 24 || len(secret) > 64 {
+			return nil, errors.New("a secret is not " + secretPrefix + " and the base64 of 24 to 64 bytes; " + secretHelp)
 		}
-		all = append(all, secret)
+		all = append(all, line)
 	}
 	if len(all) == 0 || len(all) > maxSecrets {
-		return nil, fmt.Errorf("secretFile: %s has %d secrets, and must have 1 to %d", r.SecretFile, len(all), maxSecrets)
+		return nil, fmt.Errorf("it has %d secrets, and must have 1 to %d", len(all), maxSecrets)
 	}
-	return all, nil
+	return all, trusted.CutLine(content, before...)
+}
+
+// decodeSecret returns the bytes of a secret.
+func decodeSecret(line string) ([]byte, error) {
+	text, ok := strings.CutPrefix(line, secretPrefix)
+	if !ok {
+		return nil, errors.New("it has no prefix " + secretPrefix)
+	}
+	return base64.StdEncoding.DecodeString(text)
 }
 
 var isToken = regexp.MustCompile(`^[!-~]+$`).MatchString
 
-// token reads the token; "" for none.
-func (r *Receiver) token() (string, error) {
-	if r.TokenFile == "" {
-		return "", nil
+// parseToken reads the content of a file with a token. Errors quote nothing.
+func parseToken(content []byte, before string) (string, error) {
+	text := strings.TrimSpace(string(content))
+	if !isToken(text) {
+		return "", errors.New("it is not one line with a token")
 	}
-	data, err := trusted.ReadSecret(r.TokenFile, maxSecretFile)
-	text := strings.TrimSpace(string(data))
-	if err == nil && !isToken(text) {
-		err = fmt.Errorf("%s is not one line with a token", r.TokenFile)
-	}
-	if err != nil {
-		return "", fmt.Errorf("tokenFile: %w", err)
-	}
-	return text, nil
+	return text, trusted.CutLine(content, before)
 }
 
 // tls returns how the receiver's certificate is verified; nil is by the system's authorities.

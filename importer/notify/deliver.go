@@ -97,32 +97,20 @@ func (n *Notifier) Words() job.Words {
 
 // request makes the request to send. Errors have no secret.
 func (n *Notifier) request(ctx context.Context, t *target, event *cloudEvent, payload string) (*http.Request, error) {
-	address, err := t.address()
-	if err != nil {
-		return nil, err
-	}
-	secrets, err := t.secrets()
-	if err != nil {
-		return nil, err
-	}
-	token, err := t.token()
-	if err != nil {
-		return nil, err
-	}
 	body, mediaType := payload, "application/cloudevents+json; charset=UTF-8"
 	if t.Format == Slack {
 		body, mediaType = slack(event), "application/json"
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.address.Get(), strings.NewReader(body))
 	if err != nil {
 		return nil, errors.New("its URL cannot be used")
 	}
 	req.Header.Set("Content-Type", mediaType)
 	req.Header.Set("User-Agent", n.UserAgent)
-	if token != "" {
+	if token := t.token.Get(); token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	if len(secrets) > 0 {
+	if secrets := t.secrets.Get(); len(secrets) > 0 {
 		sign(req.Header, secrets, event.ID, n.Clock.Now(), body)
 	}
 	return req, nil
@@ -130,10 +118,11 @@ func (n *Notifier) request(ctx context.Context, t *target, event *cloudEvent, pa
 
 // sign adds the headers of Standard Webhooks: a signature by each secret over the ID, the time and
 // the body.
-func sign(h http.Header, secrets [][]byte, id string, at time.Time, body string) {
+func sign(h http.Header, secrets []string, id string, at time.Time, body string) {
 	seconds := strconv.FormatInt(at.Unix(), 10)
 	var all []string
-	for _, secret := range secrets {
+	for _, line := range secrets {
+		secret, _ := decodeSecret(line) // it has been read
 		mac := hmac.New(sha256.New, secret)
 		fmt.Fprintf(mac, "%s.%s.%s", id, seconds, body)
 		all = append(all, "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))

@@ -147,9 +147,9 @@ func (n *Notifier) Replace(receivers []Receiver, networks guard.Networks) error 
 	if len(receivers) > MaxReceivers {
 		return fmt.Errorf("there are %d receivers, at most %d are allowed", len(receivers), MaxReceivers)
 	}
-	all := make(map[string]*target, len(receivers))
+	before, all := n.targets(), make(map[string]*target, len(receivers))
 	for i, r := range receivers {
-		t, err := newTarget(r, networks)
+		t, err := newTarget(r, networks, before[r.Name], n.Clock.Now)
 		if err == nil && all[r.Name] != nil {
 			err = fmt.Errorf("there are two with the name %s", r.Name)
 		}
@@ -158,7 +158,6 @@ func (n *Notifier) Replace(receivers []Receiver, networks guard.Networks) error 
 		}
 		all[r.Name] = t
 	}
-	before := n.targets()
 	n.byName.Store(&all)
 	for _, t := range before {
 		t.client.CloseIdleConnections()

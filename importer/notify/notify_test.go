@@ -1,12 +1,14 @@
 package notify
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -203,6 +205,77 @@ func TestAttackAnswers(t *testing.T) {
 	}
 }
 
+// Files that are read again while they are half written, empty, gone or another's change nothing:
+// half a URL is another receiver. Once they are whole they count.
+func TestHalfWrittenFilesOfReceivers(t *testing.T) {
+	var path, token string
+	var signatures []string
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		path, token, signatures = r.URL.Path, r.Header.Get("Authorization"), strings.Fields(r.Header.Get("webhook-signature"))
+	}))
+	defer server.Close()
+	r := Receiver{Name: "ci", URLFile: file(t, server.URL+"/hooks/images\n"), SecretFile: secretFile(t, one, two), TokenFile: file(t, "token-of-ours\n"), Insecure: true}
+	clock := clocktesting.NewFakePassiveClock(now)
+	n, err := New(Options{Source: "https://tidewaiter.example.com", Clock: clock}, []Receiver{r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect := func(what, wantPath, wantToken string, wantSignatures int) {
+		t.Helper()
+		for range 2 { // it sees the change, and finds it settled
+			clock.SetTime(clock.Now().Add(time.Minute))
+			if err := n.Do(t.Context(), newJob("ci", `{"id":"a"}`)); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+		if path != wantPath || token != "Bearer "+wantToken || len(signatures) != wantSignatures {
+			t.Errorf("%s: sent to %s with %q and %d signatures", what, path, token, len(signatures))
+		}
+	}
+	asBefore := func(what string) { t.Helper(); expect(what, "/hooks/images", "token-of-ours", 2) }
+	asBefore("at first")
+	for _, name := range []string{r.URLFile, r.SecretFile, r.TokenFile} {
+		whole, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write := func(content []byte, mode os.FileMode) {
+			t.Helper()
+			if err := errors.Join(os.WriteFile(name, content, mode), os.Chmod(name, mode)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for n := range len(whole) - 1 {
+			if n > 0 && (whole[n-1] == '\n' || whole[n] == '\n') {
+				continue // a secret less
+			}
+			write(whole[:n], 0o600)
+			asBefore(fmt.Sprintf("with %d bytes of %s", n, whole))
+		}
+		write(bytes.Replace(whole, []byte("o"), []byte("0"), 1), 0o644)
+		asBefore("while others can read it")
+		if err := errors.Join(os.Remove(name), os.Mkdir(name, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		asBefore("as a folder")
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+		asBefore("while it is gone")
+		if err := n.Replace([]Receiver{r}, nil); err != nil {
+			t.Errorf("an unchanged receiver is read anew: %v", err)
+		}
+		write(whole, 0o600)
+		asBefore("whole again")
+	}
+	for name, content := range map[string]string{r.URLFile: server.URL + "/hooks\n", r.SecretFile: secretPrefix + base64.StdEncoding.EncodeToString([]byte(one)), r.TokenFile: "token\n"} {
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect("with others", "/hooks", "token", 1)
+}
+
 // A receiver that says nothing is given up, and what it costs is bounded by time.
 func TestAttackSlowReceiver(t *testing.T) {
 	release := make(chan struct{})
@@ -269,7 +342,7 @@ func TestReceiversAreChecked(t *testing.T) {
 		"without a user name":    func(r *Receiver) { r.URL = "https://u:secret@a.example.com" },
 		"it is not a URL":        func(r *Receiver) { r.URL = "a.example.com" },
 		"one of url and urlFile": func(r *Receiver) { r.URLFile = r.SecretFile },
-		"urlFile: it is not":     func(r *Receiver) { r.URL, r.URLFile = "", r.SecretFile },
+		"/file: it is not a URL": func(r *Receiver) { r.URL, r.URLFile = "", r.SecretFile },
 		"events[0]":              func(r *Receiver) { r.Events = []string{"pull"} },
 		"repositories[1]":        func(r *Receiver) { r.Repositories = []string{"a.example.com", "r.example.com/team:v1"} },
 		"secretFile: it is":      func(r *Receiver) { r.SecretFile = "" },

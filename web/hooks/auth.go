@@ -38,14 +38,14 @@ func (rc *receiver) knows(r *http.Request, token string) bool {
 	a := rc.vendor.auth
 	switch {
 	case a.path:
-		return oneOf(rc.secret.get(), token)
+		return oneOf(rc.secret.Get(), token)
 	case token != "":
 		return false
 	case a.oidc:
 		jwt, ok := cutScheme(r.Header.Get("Authorization"), "Bearer")
-		return ok && rc.keys.get().verify(jwt, rc.OIDC, rc.now()) == nil
+		return ok && rc.keys.Get().verify(jwt, rc.OIDC, rc.now()) == nil
 	default:
-		return a.secret && rc.headerHolds(r, rc.secret.get())
+		return a.secret && rc.headerHolds(r, rc.secret.Get())
 	}
 }
 
@@ -83,7 +83,7 @@ func (rc *receiver) signatures(r *http.Request, token string) (all [][]byte, cla
 // signed reports whether one of the signatures is right for the body.
 func (rc *receiver) signed(body []byte, signatures [][]byte) bool {
 	ok := false
-	for _, secret := range rc.secret.get() {
+	for _, secret := range rc.secret.Get() {
 		mac := hmac.New(sha256.New, []byte(secret))
 		mac.Write(body)
 		sum := mac.Sum(nil)

@@ -3,13 +3,12 @@ package hooks
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
+	"unicode"
 
 	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
@@ -19,65 +18,13 @@ const (
 	maxFileBytes = 256 << 10
 	maxSecrets   = 8
 	minSecret    = 16 // characters, that a secret cannot be guessed by trying
-	// retryFile is how long a file that cannot be used is left alone before it is read again.
-	retryFile = time.Second
-	// settleFile is how long a file must stay unchanged before it is read.
-	settleFile = time.Second
 )
 
-// reloadedFile holds the parsed content of a file, and reads the file again when it has
-// changed. If the file goes missing or bad later, the last good value stays in force, and the
-// file is read again every second.
-type reloadedFile[T any] struct {
-	path  string
-	open  func(path string) (*os.File, error)
-	parse func(content []byte, before T) (T, error) // before is zero at first
-	now   func() time.Time
-
-	mu    sync.Mutex
-	value T
-	file  *trusted.Followed // nil if there is no file
-}
-
 // newReloadedFile reads the file with open: trusted.OpenSecret or trusted.Open.
-func newReloadedFile[T any](path string, open func(string) (*os.File, error), parse func([]byte, T) (T, error), now func() time.Time) (*reloadedFile[T], error) {
-	c := &reloadedFile[T]{path: path, open: open, parse: parse, now: now}
-	c.file = &trusted.Followed{Names: []string{path}, Load: c.load, Settle: settleFile, Retry: retryFile, Failed: func(err error) {
+func newReloadedFile[T any](path string, open func(string) (*os.File, error), parse func([]byte, T) (T, error), now func() time.Time) (*trusted.Reloaded[T], error) {
+	return trusted.NewReloaded(trusted.Reading[T]{Path: path, Limit: maxFileBytes, Open: open, Parse: parse, Now: now, Failed: func(err error) {
 		slog.Error("Reading a webhook receiver's file failed, will retry; its previous content stays in force", "err", err)
-	}}
-	return c, c.file.Start(now())
-}
-
-// get returns the current value.
-func (c *reloadedFile[T]) get() T {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.file != nil {
-		c.file.Look(c.now())
-	}
-	return c.value
-}
-
-// load reads the file. Its errors name the file and never quote it.
-func (c *reloadedFile[T]) load() error {
-	f, err := c.open(c.path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
-	if err != nil {
-		return err
-	}
-	if len(b) > maxFileBytes {
-		return fmt.Errorf("%s is over %d bytes", c.path, maxFileBytes)
-	}
-	v, err := c.parse(b, c.value)
-	if err != nil {
-		return fmt.Errorf("%s: %w", c.path, err)
-	}
-	c.value = v
-	return nil
+	}})
 }
 
 // parseSecrets reads one secret a line and skips empty lines. It refuses a secret that is only the
@@ -96,6 +43,9 @@ func parseSecrets(b []byte, before []string) ([]string, error) {
 		return nil, fmt.Errorf("the file has more than %d secrets, one per line", maxSecrets)
 	}
 	for i, s := range secrets {
+		if strings.ContainsFunc(s, unicode.IsControl) {
+			return nil, fmt.Errorf("secret %d has a control character, as if the file were damaged; make another: openssl rand -hex 32", i+1)
+		}
 		if slices.ContainsFunc(before, func(old string) bool { return len(s) < len(old) && strings.HasPrefix(old, s) }) {
 			return nil, fmt.Errorf("secret %d is only the beginning of one in force, as if it were half written; if it is meant, make another: openssl rand -hex 32", i+1)
 		}

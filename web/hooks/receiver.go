@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"path/filepath"
 	"regexp"
@@ -108,8 +109,8 @@ type receiver struct {
 	declared Receiver // as in the configuration, without defaults
 	vendor   vendor
 	hosts    []string // canonical
-	secret   *reloadedFile[[]string]
-	keys     *reloadedFile[*keySet]
+	secret   *trusted.Reloaded[[]string]
+	keys     *trusted.Reloaded[*keySet]
 	now      func() time.Time
 
 	// known are the bodies of senders that have proved that they know the secret.
@@ -125,7 +126,7 @@ type receiver struct {
 func newNobody(now func() time.Time) *receiver {
 	return &receiver{
 		vendor: vendor{auth: auth{secret: true}, header: "Authorization"}, Receiver: Receiver{Header: "Authorization"}, now: now,
-		secret: &reloadedFile[[]string]{value: []string{rand.Text()}}, known: newBodies(maxBodyBytes), unknown: newBodies(maxBodyBytes),
+		secret: trusted.Fixed([]string{rand.Text()}), known: newBodies(maxBodyBytes), unknown: newBodies(maxBodyBytes),
 	}
 }
 
@@ -161,7 +162,13 @@ func newReceiver(r Receiver, dir string, now func() time.Time, nobodys *bodies) 
 		if rc.vendor.auth.path {
 			parse = parsePathTokens
 		}
-		rc.secret, err = newReloadedFile(abs(r.SecretFile), trusted.OpenSecret, parse, now)
+		rc.secret, err = newReloadedFile(abs(r.SecretFile), trusted.OpenSecret, func(b []byte, before []string) ([]string, error) {
+			secrets, err := parse(b, before)
+			if err == nil && len(secrets) < len(before) {
+				slog.Warn("A webhook receiver has fewer secrets than before", "receiver", r.Name, "secrets", len(secrets), "before", len(before))
+			}
+			return secrets, err
+		}, now)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("receiver %q: %w", r.Name, err)

@@ -66,7 +66,7 @@ func TestNew(t *testing.T) {
 	}{
 		"empty file":          {"generic", " \n\n", "holds no secret"},
 		"too many":            {"generic", strings.Repeat("leaked-secret-value\n", 9), "more than 8 secrets"},
-		"huge file":           {"generic", strings.Repeat("leaked-secret-value\n", 20000), "is over 262144 bytes"},
+		"huge file":           {"generic", strings.Repeat("leaked-secret-value\n", 20000), "larger than 262144 bytes"},
 		"token not for a URL": {"quay", "leaked-secret-value/with?parts", "letters, digits"},
 		"keys not JSON":       {"gar", "leaked-secret-value", "not a JSON Web Key Set"},
 		"no keys":             {"gar", `{"keys":[]}`, "has no keys"},
