@@ -48,19 +48,30 @@ const (
 type fileTokens struct {
 	file    string
 	current atomic.Pointer[tokenfile.TokenAuthenticator]
+	lines   []string // those in force
 }
 
 func (f *fileTokens) load() error {
-	if err := trusted.CheckSecretPath(f.file); err != nil {
+	data, err := trusted.ReadSecret(f.file, maxTokenFile)
+	if err != nil {
 		return err
 	}
 	tokens, err := tokenfile.NewCSV(f.file)
 	if err != nil {
 		return fmt.Errorf("reading bearer tokens: %w", err)
 	}
-	if info, err := os.Stat(f.file); err == nil && info.Size() == 0 {
+	text := strings.TrimSpace(string(data))
+	if text == "" {
 		return fmt.Errorf("%s is empty; if no old token is to be accepted, remove it and run tidewaiter credentials rotate, which makes a new one", f.file)
 	}
+	if err := trusted.CutLine(data, f.lines...); err != nil {
+		return fmt.Errorf("%s: %w", f.file, err)
+	}
+	lines := strings.Split(text, "\n")
+	if gone := slices.DeleteFunc(slices.Clone(f.lines), func(line string) bool { return slices.Contains(lines, line) }); len(gone) > 0 {
+		slog.Warn("Tokens are no longer in the token file, or their lines have changed", "file", f.file, "tokens", len(gone), "left", len(lines))
+	}
+	f.lines = lines
 	f.current.Store(tokens)
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -270,10 +271,27 @@ func TestHalfWrittenTokenFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(string(good) + "second,second,second\n")
+	// The group's name is cut to that of another.
+	both := string(good) + "second,second,second,system:masters-of-nothing\n"
+	write(both)
 	c.reload.checkFiles()
 	now := clocktesting.NewFakePassiveClock(time.Now())
 	c.reload.clock = now
+	for _, text := range []string{both[:len(both)-12], both[:len(good)+3], "", "\n", " "} {
+		write(text)
+		for range 2 {
+			now.SetTime(now.Now().Add(time.Hour))
+			c.reload.checkFiles()
+		}
+		resp, ok, err := c.tokens.AuthenticateToken(t.Context(), "second")
+		if err != nil || !ok || !slices.Equal(resp.User.GetGroups(), []string{"system:masters-of-nothing"}) {
+			t.Errorf("with %d bytes of %d the second token is of %+v, %v", len(text), len(both), resp, err)
+		}
+	}
+	write(both)
+	now.SetTime(now.Now().Add(time.Hour))
+	c.reload.checkFiles()
+	now.SetTime(time.Now())
 	write(string(good))
 	c.reload.checkFiles()
 	if got := bearer(t, c.tokens, "second"); got != "second" {

@@ -4,9 +4,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"log/slog"
+	"slices"
 	"sync"
 
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
@@ -47,11 +50,35 @@ func (a *authorities) load() error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if gone := missing(a.current, next); gone > 0 {
+		slog.Warn("Authorities are no longer in a file: certificates by them are refused from now on", "file", a.file, "authorities", gone)
+	}
 	a.current = next
 	for _, l := range a.listeners {
 		l.Enqueue()
 	}
 	return nil
+}
+
+// missing counts the certificates of before, which may be nil, that next does not have.
+func missing(before, next dynamiccertificates.CAContentProvider) (n int) {
+	if before == nil {
+		return 0
+	}
+	had, err := certutil.ParseCertsPEM(before.CurrentCABundleContent())
+	if err != nil {
+		return 0 // it was read before, so this does not happen
+	}
+	has, err := certutil.ParseCertsPEM(next.CurrentCABundleContent())
+	if err != nil {
+		return 0
+	}
+	for _, cert := range had {
+		if !slices.ContainsFunc(has, cert.Equal) {
+			n++
+		}
+	}
+	return n
 }
 
 // Name implements dynamiccertificates.CAContentProvider.
@@ -106,6 +133,10 @@ func (s *serving) load() error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// the beginning of a chain is a certificate, which those without its authorities do not trust
+	if err := (&trusted.Poll{InForce: trusted.Contents{s.certFile: s.cert}}).Cut(trusted.Contents{s.certFile: cert}); err != nil {
+		return err
+	}
 	s.set(cert, key)
 	return nil
 }

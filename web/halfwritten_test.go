@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	certutil "k8s.io/client-go/util/cert"
 	clocktesting "k8s.io/utils/clock/testing"
 )
@@ -78,6 +79,7 @@ func TestHalfWrittenCertificates(t *testing.T) {
 		{"an empty certificate", o.CertFile, []byte{}},
 		{"half a certificate", o.CertFile, chain[:inChain/2]},
 		{"half a chain", o.CertFile, chain[:inChain+100]},
+		{"a chain without its authority", o.CertFile, chain[:inChain]},
 		{"a chain with half a beginning", o.CertFile, chain[:inChain+5]},
 		{"a certificate of another key", o.CertFile, nextCert},
 		{"no certificate", o.CertFile, nil},
@@ -110,6 +112,11 @@ func TestHalfWrittenCertificates(t *testing.T) {
 		write(test.file, whole)
 		look()
 	}
+	write(o.CertFile, slices.Concat(chain[:inChain], []byte("# complete\n")))
+	look()
+	if cert, _ := given.CurrentCertKeyContent(); bytes.Equal(cert, chain) {
+		t.Error("a chain that is said to be complete is not taken over")
+	}
 	write(o.CertFile, nextCert)
 	write(o.KeyFile, nextKey)
 	write(file, read(two.CAFile))
@@ -119,6 +126,13 @@ func TestHalfWrittenCertificates(t *testing.T) {
 	}
 	if verifies(one) || !verifies(two) {
 		t.Error("a whole file of authorities is not taken over")
+	}
+	before, err := dynamiccertificates.NewStaticCAContent("before", bundle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if gone := missing(before, known); gone != 1 || missing(known, before) != 0 || missing(nil, known) != 0 {
+		t.Errorf("%d authorities are gone", gone)
 	}
 	// Others could have written it.
 	if err := os.Chmod(file, 0o666); err != nil {
