@@ -88,6 +88,9 @@ func TestFailedLoginsAreWarnings(t *testing.T) {
 	if code := send(t, config, "POST", "/hooks/"+tried, "", "{}"); code != 401 {
 		t.Fatalf("%d", code)
 	}
+	if code := send(t, config, "POST", "/hooks/harbour/"+secret, "", "[]"); code != 200 {
+		t.Errorf("a payload that means nothing: %d", code)
+	}
 	body := `{"name":"app","repository":"team/app","namespace":"team","docker_url":"evil.example.com/team/app","updated_tags":["v1"]}`
 	if code := send(t, config, "POST", "/hooks/harbour/"+secret, "", body); code != 200 {
 		t.Errorf("a host that is not accepted: %d", code)
@@ -96,6 +99,7 @@ func TestFailedLoginsAreWarnings(t *testing.T) {
 	for _, want := range []string{
 		`level=WARN msg="authentication failed" address=127.0.0.1:`, "method=GET path=/api/v1/pods ",
 		`level=WARN msg="a webhook without the receiver's secret was refused" address=127.0.0.1:`, "path=/hooks/harbour ",
+		`level=WARN msg="a webhook contains nothing that its receiver understands" receiver=harbour address=127.0.0.1:`,
 		`level=WARN msg="a webhook reports a registry that its receiver does not cover" receiver=harbour host=evil.example.com address=127.0.0.1:`,
 	} {
 		if !strings.Contains(got, want) {

@@ -200,7 +200,7 @@ func (h *Handler) warn(r *http.Request, receiver string, out outcome) {
 		// receiver's name.
 		h.unauthorized.Warn(address, "a webhook without the receiver's secret was refused", "address", r.RemoteAddr, "path", "/hooks/"+cmp.Or(receiver, "(unknown)"), "err", out.err)
 	case out.Refused[reasonHost] > 0:
-		h.refused.Warn(receiver, "a webhook reports a registry that its receiver does not cover", "receiver", receiver, "host", out.host, "address", r.RemoteAddr, "events", out.Refused[reasonHost],
+		h.refused.Warn(receiver+" "+reasonHost, "a webhook reports a registry that its receiver does not cover", "receiver", receiver, "host", out.host, "address", r.RemoteAddr, "events", out.Refused[reasonHost],
 			"do", "if the registry is yours, name its host in the receiver's hosts")
 	case out.mistake != "":
 		h.refused.Warn(receiver, "a webhook contains nothing that its receiver understands", "receiver", receiver, "address", r.RemoteAddr, "why", out.mistake)
