@@ -53,7 +53,7 @@ func (r *run) verifyLayers(ctx context.Context, s *pull.Session, m *manifest.Man
 		}
 		verified[layer.Digest] = diffID
 		group.Go(func() error {
-			if err := untilKept(ctx, r.Clock, func() error { return r.verifyLayer(ctx, s, layer, diffID) }); err != nil {
+			if err := untilKept(ctx, r.Clock, func(before int) error { return r.verifyLayer(ctx, s, layer, diffID, before) }); err != nil {
 				return pull.PartFailed("layer "+layer.Digest, err)
 			}
 			done(layer.Digest)
@@ -64,8 +64,8 @@ func (r *run) verifyLayers(ctx context.Context, s *pull.Session, m *manifest.Man
 }
 
 // verifyLayer checks one layer. It takes memory for a zstd decoder only if the layer needs one. If
-// others need that memory first, the error is room.ErrGaveWay.
-func (r *run) verifyLayer(ctx context.Context, s *pull.Session, layer manifest.Descriptor, diffID string) error {
+// others need that memory first, the error is room.ErrGaveWay, which was so before times.
+func (r *run) verifyLayer(ctx context.Context, s *pull.Session, layer manifest.Descriptor, diffID string, before int) error {
 	if err := manifest.ValidDigest(diffID); err != nil {
 		return fmt.Errorf("its diff ID: %w", err)
 	}
@@ -79,7 +79,7 @@ func (r *run) verifyLayer(ctx context.Context, s *pull.Session, layer manifest.D
 	buffered := bufio.NewReaderSize(resp.Body, 64<<10)
 	var window *room.Piece
 	if isZstd(buffered) {
-		if window, err = r.windows.Begin(ctx, s.Repository.RegistryStr(), maxZstdWindow, func() { cancel(room.ErrGaveWay) }); err != nil {
+		if window, err = r.windows.Begin(ctx, s.Repository.RegistryStr(), maxZstdWindow, before, func() { cancel(room.ErrGaveWay) }); err != nil {
 			return err
 		}
 		defer window.Release()

@@ -227,8 +227,8 @@ func (r *run) readDocument(ctx context.Context, n node, d annotation.Document) (
 	}
 	var content []byte
 	var release func()
-	if err := untilKept(ctx, r.Clock, func() (err error) {
-		content, release, err = r.readBlobOf(ctx, n, d, size)
+	if err := untilKept(ctx, r.Clock, func(before int) (err error) {
+		content, release, err = r.readBlobOf(ctx, n, d, size, before)
 		return err
 	}); err != nil {
 		if isOfOne(n, err) {
@@ -256,9 +256,9 @@ func (r *run) readDocument(ctx context.Context, n node, d annotation.Document) (
 }
 
 // readBlobOf is readBlob for a document that may be in another repository.
-func (r *run) readBlobOf(ctx context.Context, n node, d annotation.Document, size int64) (content []byte, release func(), err error) {
+func (r *run) readBlobOf(ctx context.Context, n node, d annotation.Document, size int64, before int) (content []byte, release func(), err error) {
 	if d.Repository == "" {
-		return r.readBlob(ctx, n, d.Blob, size)
+		return r.readBlob(ctx, n, d.Blob, size, before)
 	}
 	other, err := reference.ParseRepository(d.Repository)
 	if err != nil {
@@ -266,18 +266,18 @@ func (r *run) readBlobOf(ctx context.Context, n node, d annotation.Document, siz
 	}
 	err = r.Reach(ctx, other.WithDigest(d.Blob), func(at *pull.Session) (err error) {
 		n.session = at
-		content, release, err = r.readBlob(ctx, n, d.Blob, size)
+		content, release, err = r.readBlob(ctx, n, d.Blob, size, before)
 		return err
 	})
 	return content, release, err
 }
 
 // readBlob reads a document's bytes, which take up memory until the caller calls release. If others
-// need the memory first, the error is room.ErrGaveWay.
-func (r *run) readBlob(ctx context.Context, n node, digest string, size int64) (content []byte, release func(), err error) {
+// need the memory first, the error is room.ErrGaveWay, which was so before times.
+func (r *run) readBlob(ctx context.Context, n node, digest string, size int64, before int) (content []byte, release func(), err error) {
 	ctx, cancel := context.WithCancelCause(pull.WithBudget(ctx, size, r.Limits.Request, pull.JobOf(ctx)))
 	defer cancel(nil)
-	piece, err := r.documents.Begin(ctx, n.session.Repository.RegistryStr(), size, func() { cancel(room.ErrGaveWay) })
+	piece, err := r.documents.Begin(ctx, n.session.Repository.RegistryStr(), size, before, func() { cancel(room.ErrGaveWay) })
 	if err != nil {
 		return nil, nil, err
 	}

@@ -14,8 +14,11 @@ import (
 // Memory is a bounded number of bytes that parties share for what they send. A piece takes room
 // only as its bytes arrive, because a sender can announce any size. When no room is left, the piece
 // with the greatest delay times size gives way, and its owner begins it again later. So no piece
-// waits while it holds room, and pieces cannot deadlock. The announced bytes of a party's pieces
-// are limited to its share, so that they do not displace each other.
+// waits while it holds room, and pieces cannot deadlock. A piece that is never late has the room
+// for a turn. After that it is as if it were late, so that senders who are just fast enough cannot
+// hold all room for as long as they like. Each attempt has twice the turn of the one before, so
+// that a large piece arrives in the end. The announced bytes of a party's pieces are limited to its
+// share, so that they do not displace each other.
 type Memory struct {
 	size  int64
 	clock clock.PassiveClock
@@ -31,6 +34,10 @@ const (
 	pace = 256 << 10
 	// credit is how long a piece may stall before it is late, even if it was fast before.
 	credit = 5 * time.Second
+	// firstTurn is how long a piece that is begun for the first time may hold room that others need.
+	// It is twice as long for each attempt after that, up to maxDoubled times.
+	firstTurn  = 2 * time.Minute
+	maxDoubled = 8
 )
 
 // ErrGaveWay is the error of a piece that gave its room to others: it was late, or came last.
@@ -52,18 +59,20 @@ type Piece struct {
 	// Memory.mu guards these.
 	held int64
 	due  time.Time // when the piece becomes late, unless more bytes arrive
+	turn time.Time // when it has had its turn
 	gone bool      // the piece gave way
 }
 
-// Begin waits until the party may announce these bytes, and begins a piece. If the piece has to
-// give way, Memory calls giveWay, which must stop the sender without waiting. Call Release when the
-// piece is no longer needed.
-func (m *Memory) Begin(ctx context.Context, party string, announced int64, giveWay func()) (*Piece, error) {
+// Begin waits until the party may announce these bytes, and begins a piece, which gave way so many
+// times before. If the piece has to give way, Memory calls giveWay, which must stop the sender
+// without waiting. Call Release when the piece is no longer needed.
+func (m *Memory) Begin(ctx context.Context, party string, announced int64, before int, giveWay func()) (*Piece, error) {
 	end, err := m.begun.Acquire(ctx, party, announced)
 	if err != nil {
 		return nil, err
 	}
-	p := &Piece{of: m, end: end, giveWay: giveWay, due: m.clock.Now().Add(credit)}
+	now := m.clock.Now()
+	p := &Piece{of: m, end: end, giveWay: giveWay, due: now.Add(credit), turn: now.Add(firstTurn << min(before, maxDoubled))}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.arriving[p] = struct{}{}
@@ -98,9 +107,10 @@ func (p *Piece) Take(n int64) error {
 	return nil
 }
 
-// debt is how late a piece is, times the bytes that it would hold with n more.
+// debt is how late a piece is, or how long ago its turn ended, times the bytes that it would hold
+// with n more.
 func (p *Piece) debt(now time.Time, n int64) float64 {
-	return max(0, now.Sub(p.due).Seconds()) * float64(p.held+n)
+	return max(0, now.Sub(p.due).Seconds(), now.Sub(p.turn).Seconds()) * float64(p.held+n)
 }
 
 // displace makes a piece give way. The caller holds mu.

@@ -29,7 +29,7 @@ func newMemoryTest(t *testing.T, size, share int64) *memoryTest {
 
 func (m *memoryTest) piece(party string, announced, takes int64) *Piece {
 	m.Helper()
-	p, err := m.Memory.Begin(m.Context(), party, announced, func() { m.gone[party] = true })
+	p, err := m.Memory.Begin(m.Context(), party, announced, 0, func() { m.gone[party] = true })
 	if err != nil {
 		m.Fatal(err)
 	}
@@ -95,6 +95,54 @@ func TestWhatComesSlowlyGivesWay(t *testing.T) {
 	}
 }
 
+// Parties that are just fast enough, and do not end, hold all room for no longer than a turn. What
+// gave way has twice as long the next time.
+func TestEachHasItsTurn(t *testing.T) {
+	m := newMemoryTest(t, 32<<20, 16<<20)
+	var all []*Piece
+	begin := func(party string, before int) *Piece {
+		t.Helper()
+		p, err := m.Memory.Begin(t.Context(), party, 16<<20, before, func() { m.gone[party] = true })
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+		return p
+	}
+	pass := func(d time.Duration) {
+		for end := m.clock.Now().Add(d); m.clock.Now().Before(end); m.clock.Step(time.Second) {
+			for _, p := range all {
+				p.Came(pace)
+			}
+		}
+	}
+	for i, party := range []string{"a", "b"} {
+		if err := begin(party, i).Take(16 << 20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pass(firstTurn)
+	if err := begin("early", 0).Take(1 << 20); !errors.Is(err, ErrGaveWay) {
+		t.Errorf("within a turn: %v", err)
+	}
+	pass(2 * time.Second)
+	m.gone = map[string]bool{}
+	honest := begin("honest", 0)
+	if err := honest.Take(16 << 20); err != nil {
+		t.Errorf("after a turn: %v", err)
+	}
+	m.wantGone("a")
+	pass(firstTurn) // the turn of b, which is twice as long, ends before that of honest
+	m.gone = map[string]bool{}
+	if err := begin("next", 0).Take(16 << 20); err != nil {
+		t.Errorf("after two turns: %v", err)
+	}
+	m.wantGone("b")
+	if err := honest.Arrived(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A party's pieces wait for each other, and hold nothing meanwhile.
 func TestPiecesOfAPartyWaitForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -103,7 +151,7 @@ func TestPiecesOfAPartyWaitForEachOther(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		results := make(chan error)
 		go func() {
-			_, err := m.Begin(ctx, "slow", 10, nil)
+			_, err := m.Begin(ctx, "slow", 10, 0, nil)
 			results <- err
 		}()
 		synctest.Wait()

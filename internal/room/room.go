@@ -3,12 +3,14 @@ package room
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
 // Room is a number of places, or bytes. A party holds at most a share, or a single piece that is
-// larger. A piece may take its places all at once or one after another. Waiting parties are served
-// in order, but a party that waits for its own share to free up does not delay the others.
+// larger. A piece may take its places all at once or one after another. Of those that wait, the
+// party that holds least in its other pieces is served first, and a party's pieces in order. So
+// however many pieces some parties have waiting, another one waits behind one of each.
 type Room struct {
 	size, share int64
 
@@ -99,23 +101,25 @@ func (r *Room) leave(w *waiter) bool {
 	return false
 }
 
-// serve serves the waiters for which there is room. If only the room is too full for a waiter, and
-// not its share, the waiters behind it wait, too: smaller pieces must not overtake it for ever.
+// serve serves the waiters for which there is room. A waiter that is next, and for which only the
+// room is too full, has the others wait, too: smaller pieces must not overtake it for ever.
 func (r *Room) serve() {
-	left := r.waiting[:0]
-	full := false
-	for _, w := range r.waiting {
-		has := r.parties[w.party]
-		mine := has == w.has || has+w.n <= r.share
-		if mine && !full && r.held+w.n <= r.size {
-			r.held += w.n
-			r.parties[w.party] = has + w.n
-			close(w.ready)
-			continue
+	for {
+		next, least := -1, int64(0)
+		for i, w := range r.waiting {
+			has := r.parties[w.party]
+			mine := has == w.has || has+w.n <= r.share
+			if other := has - w.has; mine && (next < 0 || other < least) {
+				next, least = i, other
+			}
 		}
-		full = full || mine
-		left = append(left, w)
+		if next < 0 || r.held+r.waiting[next].n > r.size {
+			return
+		}
+		w := r.waiting[next]
+		r.waiting = slices.Delete(r.waiting, next, next+1)
+		r.held += w.n
+		r.parties[w.party] += w.n
+		close(w.ready)
 	}
-	clear(r.waiting[len(left):])
-	r.waiting = left
 }

@@ -59,6 +59,55 @@ func TestOnePartyCannotFillIt(t *testing.T) {
 	})
 }
 
+// Parties that together fill the room, and have many more pieces waiting, keep another one out no
+// longer than until one of their pieces ends.
+func TestSeveralPartiesCannotFillIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(8, 3)
+		ctx, cancel := context.WithCancel(t.Context())
+		end := make(chan struct{})
+		for range 100 {
+			for _, party := range []string{"a", "b", "c"} {
+				go func() {
+					if release, err := r.Acquire(ctx, party, 1); err == nil {
+						<-end
+						release()
+					}
+				}()
+			}
+		}
+		synctest.Wait()
+		if r.held != 8 || len(r.waiting) != 292 {
+			t.Fatalf("%d are held, and %d wait", r.held, len(r.waiting))
+		}
+		got := make(chan error)
+		go func() {
+			release, err := r.Acquire(t.Context(), "honest", 1)
+			if err == nil {
+				release()
+			}
+			got <- err
+		}()
+		synctest.Wait()
+		end <- struct{}{}
+		synctest.Wait()
+		select {
+		case err := <-got:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Error("the place that became free went to a party that holds several")
+		}
+		cancel()
+		close(end)
+		synctest.Wait()
+		if r.held != 0 || len(r.parties) != 0 || len(r.waiting) != 0 {
+			t.Errorf("in the end %d are held by %v, and %d wait", r.held, r.parties, len(r.waiting))
+		}
+	})
+}
+
 // A piece that is larger than a share, or than all, is held alone. Smaller ones of others do not go
 // before it for ever, and who gives up lets them.
 func TestLargePieces(t *testing.T) {
