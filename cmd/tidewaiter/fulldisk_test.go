@@ -4,8 +4,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -52,6 +55,47 @@ func serveUntil(t *testing.T, dir, address string) (config *restclient.Config, u
 	})
 	t.Cleanup(stop)
 	return s.Web.ClientConfig(), listener.Addr().String(), stop
+}
+
+// A server whose standard output and error are on a full disk starts, and answers.
+func TestServeWithAFullOutput(t *testing.T) {
+	t.Parallel()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cmd := exec.Command(self, "serve", "--data-dir", dir, "--secure-port", "0")
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), serveEnv+"=1"), full, full
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	answered := errors.New("it has no kubeconfig yet")
+	servertest.Eventually(t, "the server answers", func() bool {
+		select {
+		case err := <-ended:
+			t.Fatalf("the server ended: %v; %v", err, answered)
+		default:
+		}
+		if config, err := kubeconfigConfig(server.KubeconfigPath(dir)); err == nil {
+			answered = connect(t, newAPITarget(config).Config).do(http.MethodGet, "/readyz", "", "", http.StatusOK)
+		}
+		return answered == nil
+	})
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("the server ended with %v", err)
+	}
 }
 
 func newPod(name string) *corev1.Pod {
