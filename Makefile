@@ -1,7 +1,7 @@
 # Targets with a ## comment are the ones people use; `make help` lists them.
 GO ?= go
 TOOLS := e2e/.tools/bin
-PACKAGES := ./... ./.ci/links
+PACKAGES := ./... ./.ci/links ./.ci/rooms
 FUZZTIME ?= 20s
 TESTFLAGS ?=
 # The tests of whole servers wait for most of their time.

@@ -1,4 +1,6 @@
-package main
+// Package rooms tests which packages import each other, and that each thing is done in one way. It
+// compiles none of them.
+package rooms
 
 import (
 	"encoding/json"
