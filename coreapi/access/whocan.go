@@ -157,8 +157,12 @@ func (a *Access) mayAsk(ctx context.Context, namespace string) error {
 // does, which compares each of them with all others.
 func (a *Access) whoCan(ctx context.Context, action authorizationv1.Action) (runtime.Object, error) {
 	resource, subresource, _ := strings.Cut(action.Resource, "/")
+	group := cmp.Or(action.Group, roles.LegacyGroup(action.Resource))
+	if name := schema.ParseGroupResource(resource); group == "" && name.Group != "" {
+		resource, group = name.Resource, name.Group // imagestreams.image.openshift.io/layers, as written for oc
+	}
 	attributes := authorizer.AttributesRecord{
-		Verb: action.Verb, Namespace: action.Namespace, APIGroup: cmp.Or(action.Group, roles.LegacyGroup(action.Resource)), APIVersion: action.Version, Resource: resource, Subresource: subresource,
+		Verb: action.Verb, Namespace: action.Namespace, APIGroup: group, APIVersion: action.Version, Resource: resource, Subresource: subresource,
 		Name: action.ResourceName, ResourceRequest: !action.IsNonResourceURL, Path: action.Path,
 	}
 	users, groups := sets.New[string](), sets.New(user.SystemPrivilegedGroup)

@@ -92,6 +92,8 @@ func TestWhoCan(t *testing.T) {
 		{"shop", authorizationv1.Action{Verb: "update", Group: "image.openshift.io", Resource: "imagestreams/layers"}, "ann carol system:serviceaccount:ci:robot system:serviceaccount:shop:builder", "system:masters"},
 		// as oc policy who-can get imagestreams/layers asks
 		{"shop", authorizationv1.Action{Verb: "update", Resource: "imagestreams/layers"}, "ann carol system:serviceaccount:ci:robot system:serviceaccount:shop:builder", "system:masters"},
+		// and as it asks for imagestreams.image.openshift.io/layers
+		{"shop", authorizationv1.Action{Verb: "update", Resource: "imagestreams.image.openshift.io/layers"}, "ann carol system:serviceaccount:ci:robot system:serviceaccount:shop:builder", "system:masters"},
 		{"shop", authorizationv1.Action{Verb: "update", Resource: "pods"}, "ann", "system:masters"},
 		{"", authorizationv1.Action{Verb: "get", IsNonResourceURL: true, Path: "/metrics"}, "ann prometheus", "system:masters"},
 	} {
