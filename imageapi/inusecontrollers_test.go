@@ -1,6 +1,7 @@
 package imageapi_test
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 
@@ -100,6 +101,36 @@ func TestNeededImages(t *testing.T) {
 		if err != nil || len(list.Items) != want {
 			t.Errorf("%s: %v, %v, want %d", selector, list, err, want)
 		}
+	}
+}
+
+// A pod that does not tell what it runs, or tells a digest that no image has, may run what its tag
+// has led to since it was created. Who prunes would delete that in the registry first, where the
+// server cannot refuse it. So it is in the list, and stays in the histories if somebody takes it
+// out.
+func TestNeededIsWhatPodsMayUse(t *testing.T) {
+	t.Parallel()
+	for what, key := range map[string]string{"a pod that has not started": "", "a pod of an image that is not imported": digestOf(77)} {
+		p := &pods{synced: true, since: 1}
+		s := newTagStoragesOf(t, imageapi.Options{Images: imageregistry.Options{Usage: p}})
+		s.withImages(map[int][]int{1: nil, 2: {21}, 21: nil, 3: nil, 4: nil})
+		tag := tags.New(s.ref)
+		for n := 1; n <= 4; n++ {
+			tag = s.lead(tag, digestOf(n), "push")
+		}
+		s.mustCreateStream(stream("app", repository))
+		s.wantNeeded("", "team/app=4")
+		p.naming = s.ref.String()
+		p.use(cmp.Or(key, p.naming))
+		// as oc adm prune images goes on: it lists, takes out of the history what is not in the list,
+		// and deletes in the registry what has left the history
+		s.wantNeeded("", "team/app=1,2,3,4")
+		got, err := s.updateStream(s.streamStatus, leaveOut(s.stream("app"), 3, 2, 1))
+		if err != nil || history(got, s.ref.Tag) != "4 3 2 1" {
+			t.Errorf("%s: what stays is %s, %v", what, history(got, s.ref.Tag), err)
+		}
+		p.use()
+		s.wantNeeded("", "team/app=4")
 	}
 }
 

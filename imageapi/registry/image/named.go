@@ -180,7 +180,7 @@ func (f *facts) uncertain(digest string, image *imagev1.Image) string {
 	}
 	var named []string
 	for _, one := range n.led[digest] {
-		if one.ID == "" || !f.indexes.settled(one.ID) {
+		if f.tellsNothing(one) {
 			named = append(named, one.Tag)
 		}
 	}
@@ -198,6 +198,37 @@ func (f *facts) uncertain(digest string, image *imagev1.Image) string {
 		return podsNaming(named) + " and tell a digest that no image here has, and the tag has led to it since they were created"
 	}
 	return ""
+}
+
+// tellsNothing reports whether those who name a tag do not tell what they use of it.
+func (f *facts) tellsNothing(one usage.Named) bool {
+	return one.ID == "" || !f.indexes.settled(one.ID)
+}
+
+// maybeUsed are the digests of all images for which uncertain has a reason. doubt says why there
+// may be more; "" if there are not.
+func (f *facts) maybeUsed(ctx context.Context) (digests []string, doubt string) {
+	f.named.mu.Lock()
+	defer f.named.mu.Unlock()
+	n := f.refreshNamesLocked(ctx)
+	if n.doubt != "" {
+		return nil, n.doubt
+	}
+	for digest, users := range n.led {
+		if slices.ContainsFunc(users, f.tellsNothing) {
+			digests = append(digests, digest)
+		}
+	}
+	for _, in := range f.reportingNow(ctx) {
+		for _, one := range in {
+			led, err := f.ledToOthers(ctx, one)
+			if err != nil {
+				return nil, printable.Line(fmt.Sprintf("it is unknown what the tags have led to that pods name: %v", err), maxStaleReason)
+			}
+			digests = append(digests, led...)
+		}
+	}
+	return digests, ""
 }
 
 // podsNaming begins a sentence about pods that name some tags.
@@ -277,28 +308,49 @@ func (f *facts) refreshReporting() {
 // reported returns the tags of [reportingTags] that have led to an image, or to an index that lists
 // it. The caller holds mu.
 func (f *facts) reported(ctx context.Context, image *imagev1.Image) (named []string, err error) {
-	if f.refreshReporting(); len(f.named.reporting.in) == 0 || f.named.tag == nil {
+	reporting := f.reportingNow(ctx)
+	if len(reporting) == 0 {
 		return nil, nil // the usual case
-	}
-	r := &f.named.reporting
-	if revision, err := f.named.revision(ctx); err != nil || revision != r.revision {
-		r.led, r.revision = map[reference.Reference]history{}, revision
 	}
 	repositories := append(annotation.In(image.Annotations, image.DockerImageReference, image.Name), annotation.GoneFrom(image.Annotations, image.Name)...)
 	for _, repository := range repositories {
-		for _, one := range r.in[repository.Name()] {
-			led, err := f.ledSince(ctx, one)
+		for _, one := range reporting[repository.Name()] {
+			led, err := f.ledToOthers(ctx, one)
 			if err != nil {
 				return nil, err
 			}
-			// What the tag has ever led to is a manifest, so such a pod runs that, stored or not.
-			isOther := func(digest string) bool { return !slices.Contains(led.ever, digest) }
-			if slices.Contains(led.digests, image.Name) && slices.ContainsFunc(one.digests, isOther) {
+			if slices.Contains(led, image.Name) {
 				named = append(named, one.name)
 			}
 		}
 	}
 	return named, nil
+}
+
+// reportingNow returns the tags of [reportingTags]. The caller holds mu.
+func (f *facts) reportingNow(ctx context.Context) map[string]map[string]reporting {
+	if f.refreshReporting(); len(f.named.reporting.in) == 0 || f.named.tag == nil {
+		return nil
+	}
+	r := &f.named.reporting
+	if revision, err := f.named.revision(ctx); err != nil || revision != r.revision {
+		r.led, r.revision = map[reference.Reference]history{}, revision
+	}
+	return r.in
+}
+
+// ledToOthers returns what a tag has led to since pods name it of which some may run anything. The
+// caller holds mu.
+func (f *facts) ledToOthers(ctx context.Context, one reporting) ([]string, error) {
+	led, err := f.ledSince(ctx, one)
+	if err != nil {
+		return nil, err
+	}
+	// What the tag has ever led to is a manifest, so such a pod runs that, stored or not.
+	if !slices.ContainsFunc(one.digests, func(digest string) bool { return !slices.Contains(led.ever, digest) }) {
+		return nil, nil
+	}
+	return led.digests, nil
 }
 
 // ledSince returns what a tag has led to. The caller holds mu.

@@ -31,7 +31,7 @@ func (f *facts) by(digest string, image *imagev1.Image) ([]string, []reference.R
 	}
 	if image == nil { // its tags are known by their own objects alone
 		for _, one := range f.names().leads[digest] {
-			if one.ID == "" || !f.indexes.settled(one.ID) {
+			if f.tellsNothing(one) {
 				keys = append(keys, one.Key())
 			}
 		}
@@ -47,7 +47,7 @@ func (f *facts) by(digest string, image *imagev1.Image) ([]string, []reference.R
 		}
 		tag := ref.Pulled().String()
 		for _, one := range named.byTag[tag] {
-			if key := one.Key(); key != tag && (one.ID == "" || !f.indexes.settled(one.ID)) {
+			if key := one.Key(); key != tag && f.tellsNothing(one) {
 				keys = append(keys, key)
 			}
 		}
@@ -93,7 +93,7 @@ func (f *facts) neededBy(digest string, image *imagev1.Image, limit int) []strin
 func (f *facts) inUse() (digests, references []string) {
 	digests, _ = f.usage.InUse()
 	for tag, all := range f.names().byTag {
-		if slices.ContainsFunc(all, func(one usage.Named) bool { return one.ID == "" || !f.indexes.settled(one.ID) }) {
+		if slices.ContainsFunc(all, f.tellsNothing) {
 			references = append(references, tag)
 		}
 	}

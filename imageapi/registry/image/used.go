@@ -138,7 +138,8 @@ func (r *REST) namesInUse(ctx context.Context) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// InUse are the names of the images that pods use or workloads need, and why there may be more.
+// InUse are the names of the images that pods use or workloads need, and of those that pods may use
+// which do not tell what they run. doubts say why there may be more.
 func (r *REST) InUse(ctx context.Context) (used map[string]bool, doubts []string, err error) {
 	used = map[string]bool{}
 	if r.Facts.usage == nil {
@@ -151,8 +152,12 @@ func (r *REST) InUse(ctx context.Context) (used map[string]bool, doubts []string
 	if len(doubts) > 0 {
 		return nil, doubts, nil
 	}
+	maybe, doubt := r.Facts.maybeUsed(ctx)
+	if doubt != "" {
+		return nil, []string{doubt}, nil
+	}
 	names, err := r.namesInUse(ctx)
-	for _, name := range names {
+	for _, name := range append(names, maybe...) {
 		used[name] = true
 	}
 	return used, nil, err

@@ -42,7 +42,7 @@ const inUseDescription = "Controls nothing. Its name is the namespace and the na
 	"so that oc adm prune images keeps them."
 
 // InUseControllers shows which images of streams are needed: those to which a tag leads now, and
-// those that pods use or workloads need. DELETE of an image applies the same rules.
+// those that pods use or may use, or workloads need. DELETE of an image applies the same rules.
 // InUseControllers is for clients that delete from a registry before they delete the Image: for
 // them, a refusal of the DELETE would come too late.
 //
@@ -211,8 +211,8 @@ func (r *Reader) stays(ctx context.Context, image string, has map[string]bool, k
 	return slices.ContainsFunc(above, func(index string) bool { return has[index] }), nil
 }
 
-// used are the names of the images that pods use or workloads need. It fails while that is unknown.
-// Only callers that read all namespaces learn why: it names clusters.
+// used are the names of the images that pods use or may use, or workloads need. It fails while that
+// is unknown. Only callers that read all namespaces learn why: it names clusters.
 func (n *InUseControllers) used(ctx context.Context) (map[string]bool, error) {
 	used, doubts, err := n.streams.shown.Images.InUse(ctx)
 	if err != nil || len(doubts) == 0 {
@@ -303,7 +303,8 @@ func (r *Reader) wouldGo(lacking map[string]string) error {
 	names := slices.Sorted(maps.Keys(lacking))
 	var said []string
 	for _, name := range names[:min(len(names), imageregistry.MaxNamed)] {
-		said = append(said, fmt.Sprintf("%s (%s)", name, strings.Join(r.Images.Facts.UsersOf(name), ", ")))
+		users := cmp.Or(strings.Join(r.Images.Facts.UsersOf(name), ", "), "perhaps by pods that do not tell what they run")
+		said = append(said, fmt.Sprintf("%s (%s)", name, users))
 	}
 	if more := len(names) - len(said); more > 0 {
 		said = append(said, fmt.Sprintf("and %d more", more))
