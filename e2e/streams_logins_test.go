@@ -101,7 +101,7 @@ func TestRegistryOfStreamsJudgesUsers(t *testing.T) {
 		s.Kubectl(t, "create", "namespace", namespace)
 	}
 	for name, roles := range map[string][]string{
-		"puller": {"team puller"}, "pusher": {"team pusher"}, "both": {"team pusher", "other puller"}, "elsewhere": {"other pusher"}, "signer": {"team puller"},
+		"puller": {"team puller"}, "pusher": {"team pusher"}, "both": {"team pusher", "other puller"}, "elsewhere": {"other pusher"}, "signer": {"team pusher"},
 	} {
 		s.Kubectl(t, "create", "serviceaccount", name, "-n", "team")
 		for _, role := range roles {

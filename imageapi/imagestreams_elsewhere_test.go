@@ -8,6 +8,7 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/tidewaiter/tidewaiter/imageapi"
@@ -67,7 +68,8 @@ func (*holder) Tags(context.Context, reference.Reference) ([]string, error) { re
 func TestAttackImageOfAStreamTellsOfOthers(t *testing.T) {
 	t.Parallel()
 	by := &holder{}
-	s := newTagStoragesOf(t, imageapi.Options{Images: imageregistry.Options{Verifier: stranger{}}, Importer: by})
+	mayRead := false
+	s := newTagStoragesOf(t, imageapi.Options{Authorizer: imageReader{may: &mayRead}, Images: imageregistry.Options{Verifier: stranger{}}, Importer: by})
 	image := ociImage(t)
 	image.DockerImageReference = "registry.example.com/acquisition/project-zeus@" + image.Name
 	zeus, err := reference.Parse("registry.example.com/acquisition/project-zeus:v9-unreleased")
@@ -140,4 +142,33 @@ func TestAttackImageOfAStreamTellsOfOthers(t *testing.T) {
 			t.Errorf("%s has the annotations %v", what, a)
 		}
 	}
+
+	// OpenShift's registry may read Images. It gives out the signatures that were written through it,
+	// in each repository that has the image: GET /extensions/v2/NAME/signatures/DIGEST.
+	mayRead = true
+	member, err = s.streamImage("app@" + image.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, one := range member.Image.Signatures {
+		_, half, _ := strings.Cut(one.Name, "@")
+		names = append(names, half)
+		if half == "client" && (string(one.Content) != "by client" || one.ImageIdentity != "" || len(one.Conditions) != 0) {
+			t.Errorf("a client's signature is %+v", one)
+		}
+	}
+	if strings.Join(names, " ") != "own both client" {
+		t.Errorf("who may read Images gets the signatures %v", names)
+	}
+}
+
+// imageReader may get images if it says so, and do all else.
+type imageReader struct{ may *bool }
+
+func (r imageReader) Authorize(_ context.Context, what authorizer.Attributes) (authorizer.Decision, string, error) {
+	if what.GetResource() == "images" && what.GetVerb() == "get" && !*r.may {
+		return authorizer.DecisionDeny, "", nil
+	}
+	return authorizer.DecisionAllow, "", nil
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	imageregistry "github.com/tidewaiter/tidewaiter/imageapi/registry/image"
@@ -22,15 +24,17 @@ func (r *Reader) Image(ctx context.Context, name, dockerImageReference string) (
 	if err != nil || image == nil {
 		return nil, err
 	}
-	image = OfStream(ctx, image, dockerImageReference)
+	image = r.OfStream(ctx, image, dockerImageReference)
 	image.DockerImageManifest, image.DockerImageConfig = "", ""
 	return image, nil
 }
 
 // OfStream returns an image as it is shown through a stream that knows it by a reference: with what
 // belongs to the reference's repository and the request's namespace. The image may be in other
-// repositories, too, and a reader of the stream need not know of these.
-func OfStream(ctx context.Context, image *imagev1.Image, dockerImageReference string) *imagev1.Image {
+// repositories, too, and a reader of the stream need not know of these. Signatures that clients
+// have written are of no repository: who may read the Image gets them here, too, as OpenShift's
+// registry does, which gives them out from here.
+func (r *Reader) OfStream(ctx context.Context, image *imagev1.Image, dockerImageReference string) *imagev1.Image {
 	shown := *image
 	shown.DockerImageReference = dockerImageReference
 	ref, err := reference.Parse(dockerImageReference)
@@ -50,14 +54,20 @@ func OfStream(ctx context.Context, image *imagev1.Image, dockerImageReference st
 			holders[signature] = append(holders[signature], name)
 		}
 	}
+	mayRead := sync.OnceValue(func() bool {
+		_, may := r.May(ctx, authorizer.AttributesRecord{Verb: "get", Resource: "images", Name: image.Name})
+		return may
+	})
 	shown.Signatures = nil
 	for i := range image.Signatures {
 		_, half, _ := strings.Cut(image.Signatures[i].Name, "@")
-		if !slices.Contains(holders[half], repository.String()) {
+		held := slices.Contains(holders[half], repository.String())
+		clients := len(holders[half]) == 0 || slices.Contains(holders[half], annotation.Clients)
+		if !held && !(clients && mayRead()) {
 			continue
 		}
 		signature := image.Signatures[i]
-		if len(holders[half]) > 1 {
+		if !held || len(holders[half]) > 1 {
 			// its conditions come from the repository with the worst verdict
 			imageregistry.ClearVerdict(&signature)
 		}

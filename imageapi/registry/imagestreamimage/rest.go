@@ -64,7 +64,7 @@ func (r *REST) Get(ctx context.Context, name string, options *metav1.GetOptions)
 	if found.Image == nil {
 		return nil, apierrors.NewNotFound(imagev1.Resource("images"), found.Name)
 	}
-	image := imagestream.OfStream(ctx, found.Image, found.Reference)
+	image := r.shown.OfStream(ctx, found.Image, found.Reference)
 	image.DockerImageManifest, image.DockerImageConfig = "", ""
 	return &imagev1.ImageStreamImage{
 		ObjectMeta: metav1.ObjectMeta{Namespace: stream.Namespace, Name: stream.Name + "@" + found.Name, CreationTimestamp: image.CreationTimestamp, Annotations: stream.Annotations},

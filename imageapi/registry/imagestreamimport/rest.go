@@ -328,7 +328,7 @@ func (r *REST) importOne(ctx context.Context, w *wanted, dryRun bool) {
 	}
 	w.out.Status.Status = metav1.StatusSuccess
 	show := func(image *imagev1.Image) *imagev1.Image {
-		return imagestream.OfStream(ctx, image, w.ref.WithDigest(image.Name).String()).DeepCopy()
+		return r.shown.OfStream(ctx, image, w.ref.WithDigest(image.Name).String()).DeepCopy()
 	}
 	w.out.Image = show(images[0])
 	if !original {
