@@ -13,17 +13,17 @@ import (
 const (
 	// commitDelay is how long a commit waits for announced writes, at most.
 	commitDelay = 2 * time.Millisecond
-	// enoughWrites is the number of writes from which a commit does not wait for more.
+	// enoughWrites is how many writes a commit needs to stop waiting for more.
 	enoughWrites = 8
-	// announcedFor is how long commits wait for an announced write. A write that comes later delays no
-	// others.
+	// announcedFor is how long commits wait for an announced write. After that, the announcement
+	// delays no commit.
 	announcedFor = 10 * time.Millisecond
 )
 
 // announcements holds the announcements that have not ended, newest last.
 type announcements struct {
 	mu      sync.Mutex
-	pending list.List // of *announcement, as many as there are requests under way
+	pending list.List // of *announcement, one for each running request
 }
 
 type announcement struct {
@@ -74,8 +74,8 @@ func (d *DB) expectsWrite() bool {
 }
 
 // gather returns the next request, from the queue or after waiting for an announced write. It
-// returns nil if the commit should not wait any more. late keeps the deadline of the commit from
-// call to call.
+// returns nil if the commit should not wait any more. late holds the commit's deadline between
+// calls.
 func (d *DB) gather(have int, late *<-chan time.Time) *request {
 	select {
 	case r := <-d.queue:

@@ -13,7 +13,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
-// writers returns how many commits there have been, and of how many writes.
+// writers returns how many commits there were, and how many writes they had.
 func writers(t *testing.T, d *db.DB) string {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
@@ -32,8 +32,8 @@ func writers(t *testing.T, d *db.DB) string {
 	return ""
 }
 
-// announced is a database whose clock stands still, with a write under way beside
-// what before has announced.
+// announced returns a database whose clock stands still. It calls before, which announces writes,
+// and then starts a write; done gets the write's error.
 func announced(t *testing.T, before func(*db.DB, *testclock.FakeClock)) (d *db.DB, clock *testclock.FakeClock, done chan error) {
 	clock = testclock.NewFakeClock(time.Now())
 	d = dbtest.Open(t, func(o *db.Options) { o.Clock = clock })
@@ -65,14 +65,14 @@ func TestCommitWaitsForAnAnnouncedWrite(t *testing.T) {
 	if got := writers(t, d); got != "1 commits of 2" {
 		t.Errorf("%s, want one of both writes", got)
 	}
-	// It was of one write: nobody waits for another.
+	// That commit had one write and did not wait for another.
 	put(t, d, "/a/m", 0, "v")
 	if _, err := d.Put(ctx, "/a/n", 0, []byte("v"), db.PutOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestCommitWaitsNotForLong(t *testing.T) {
+func TestCommitWaitsForAShortTime(t *testing.T) {
 	d, clock, done := announced(t, func(d *db.DB, _ *testclock.FakeClock) {
 		d.Announce(t.Context())
 	})
@@ -84,12 +84,12 @@ func TestCommitWaitsNotForLong(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	// Ten milliseconds after it was announced it is not waited for any more.
+	// Ten milliseconds after the announcement, commits no longer wait for its write.
 	clock.Step(8 * time.Millisecond)
 	put(t, d, "/a/l", 0, "v")
 }
 
-func TestCommitWaitsForNobody(t *testing.T) {
+func TestCommitDoesNotWait(t *testing.T) {
 	for name, before := range map[string]func(*db.DB, *testclock.FakeClock){
 		"none is announced": func(*db.DB, *testclock.FakeClock) {},
 		"it has ended": func(d *db.DB, _ *testclock.FakeClock) {
@@ -111,7 +111,7 @@ func TestCommitWaitsForNobody(t *testing.T) {
 	}
 }
 
-// Eight writes are enough: what else is announced goes into the next commit.
+// Eight writes are enough: further announced writes go into the next commit.
 func TestCommitHasEnough(t *testing.T) {
 	d := dbtest.Open(t, func(o *db.Options) { o.Clock = testclock.NewFakeClock(time.Now()) })
 	d.Announce(t.Context())

@@ -65,7 +65,7 @@ func TestBackupAndRestore(t *testing.T) {
 	close(stop)
 	wg.Wait()
 	if after == before {
-		t.Error("nobody wrote during the backup: the test shows nothing")
+		t.Error("no write happened during the backup: the test shows nothing")
 	}
 	streamed := filepath.Join(t.TempDir(), "stream.db")
 	if err := os.WriteFile(streamed, stream.Bytes(), 0o600); err != nil {
@@ -100,7 +100,7 @@ func TestBackupAndRestore(t *testing.T) {
 				t.Errorf("%s: half a write was backed up", key)
 			}
 		}
-		// Whoever knew the lost future starts again.
+		// A client that saw a lost revision must list again.
 		for _, rev := range []int64{before, d.Revision(), d.Revision() + 1000000} {
 			w, err := r.Watch("/", false, rev)
 			if err != nil {

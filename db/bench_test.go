@@ -15,7 +15,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
-// benchValue is about what an Image takes.
+// benchValue is about the size of an Image.
 const benchValue = 20 << 10
 
 func benchDB(b *testing.B, objects, size int) *db.DB {
@@ -25,7 +25,7 @@ func benchDB(b *testing.B, objects, size int) *db.DB {
 	return d
 }
 
-// fill creates objects, many to a commit.
+// fill creates objects, many in each commit.
 func fill(b testing.TB, d *db.DB, objects int, value []byte) {
 	for i := 0; i < objects; {
 		err := d.Write(context.Background(), func(t *db.Tx) error {
@@ -42,7 +42,7 @@ func fill(b testing.TB, d *db.DB, objects int, value []byte) {
 	}
 }
 
-// benchKey scatters the keys as digests are.
+// benchKey scatters the keys, as digests are scattered.
 func benchKey(i int) string {
 	r := rand.New(rand.NewPCG(uint64(i), 0))
 	return fmt.Sprintf("/g/images/sha256:%016x%016x%016x%016x", r.Uint64(), r.Uint64(), r.Uint64(), r.Uint64())
@@ -70,8 +70,8 @@ func BenchmarkPut(b *testing.B) {
 	}
 }
 
-// BenchmarkPutIndexed puts objects that stand in a dozen places of an index, as an
-// Image does: some of its values are shared by all objects, some by few.
+// BenchmarkPutIndexed puts objects with a dozen index entries each, as an Image has: all objects
+// share some of the values, and few share the others.
 func BenchmarkPutIndexed(b *testing.B) {
 	d := benchDB(b, 0, benchValue)
 	ix, err := d.DeclareIndexes(b.Context(), "/g/images/", []string{"values"}, func(db.KV, []*db.Index) ([]db.IndexEntry, error) { return nil, nil })
@@ -165,8 +165,8 @@ func BenchmarkRange(b *testing.B) {
 	})
 }
 
-// BenchmarkPutDuringMaintenance measures what compaction, vacuum and expiry of
-// many large objects do to a writer beside them.
+// BenchmarkPutDuringMaintenance measures how compaction, vacuum and expiry of many large objects
+// delay a writer.
 func BenchmarkPutDuringMaintenance(b *testing.B) {
 	for _, busy := range []bool{false, true} {
 		b.Run(fmt.Sprintf("Compacting=%v", busy), func(b *testing.B) {

@@ -7,11 +7,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
-// checkpointPages is after how many pages in the log the next checkpoint starts: 8 MiB. A variable
+// checkpointPages is how many new pages in the log (8 MiB) start the next checkpoint. A variable
 // for benchmarks.
 var checkpointPages int64 = 2048
 
-// walLimit is the size from which boundLog restarts the log. A variable for tests.
+// walLimit is the size of the log above which boundLog restarts it. A variable for tests.
 var walLimit int64 = 64 << 20
 
 // checkpointLoop copies the log into the database file, in parallel to the writer. Otherwise the
@@ -37,14 +37,14 @@ func (d *DB) checkpointLoop(c *sqlite.Conn) {
 	}
 }
 
-// grown is called after a commit, with the connection that made it. It reads from SQLite how many
-// pages the log has, and how many of them are copied, because a small value can change as many
-// pages as a large one.
+// grown runs after each commit, on the writing connection, and starts a checkpoint if the log has
+// grown enough. It reads from SQLite how many pages the log has and how many are copied. It does
+// not count the bytes of values, because a small value can change as many pages as a large one.
 func (t *tx) grown() {
 	var behind int64 // bytes that are not copied
 	err := t.c.Each(func(row []driver.Value) error {
 		pages, copied := row[1].(int64), row[2].(int64)
-		if pages < t.logPages { // begun again at its front
+		if pages < t.logPages { // SQLite has restarted the log
 			t.logPages = 0
 		}
 		t.logged += pages - t.logPages
@@ -80,8 +80,8 @@ func (t *tx) copyLog() bool {
 
 // boundLog restarts a log that has grown too large: readers that always overlap keep SQLite from
 // reusing it. See https://sqlite.org/wal.html, "Avoiding Excessively Large WAL Files". Another
-// program that reads for a long time, or a backup, can prevent it; the next attempt then comes
-// after the same growth again.
+// program that reads for a long time, or a backup, can prevent it. Then boundLog tries again after
+// the log has grown by walLimit more.
 func (d *DB) boundLog() error {
 	size := datafile.FileSize(d.path + "-wal")
 	if size <= d.logBound {

@@ -11,8 +11,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
-// TestCheckpointOfSmallWrites: the log is copied into the file beside the writer also
-// when it grows by many small values. Left to the writer, that happens within a commit.
+// TestCheckpointOfSmallWrites: the checkpoint loop copies the log also when it grows by many small
+// values. Otherwise the writer would copy it, within a commit.
 func TestCheckpointOfSmallWrites(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, quiet)

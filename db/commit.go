@@ -11,9 +11,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
-// Bounds of one group commit: how many writers share it, and after how many
-// bytes of values it is closed. maxBatch bounds the queue before it, too:
-// writers past it wait in write. maxBatch is a variable for benchmarks.
+// Bounds of one group commit: at most maxBatch writers share it, and none joins it after
+// maxBatchBytes of values. maxBatch also bounds the queue: when the queue is full, further writers
+// wait in write. maxBatch is a variable for benchmarks.
 var maxBatch = 256
 
 const maxBatchBytes = 8 << 20
@@ -30,16 +30,15 @@ type request struct {
 var requests = sync.Pool{New: func() any { return &request{done: make(chan error, 1)} }}
 
 // write runs fn in the next transaction and returns when that is durable. fn shares the transaction
-// with other writers: when it returns an error, what it wrote, and only that, is taken back. It
-// runs on the writer's goroutine, so it must be short and must not call methods of DB. It may run
-// twice: if the shared commit fails, every writer commits alone.
+// with other writers: if it returns an error, only its own writes are undone. It runs on the
+// writer's goroutine, so it must be short and must not call methods of DB. It may run twice: if the
+// shared commit fails, every writer commits alone.
 func (d *DB) write(ctx context.Context, fn func(*tx) error) error {
 	return d.enqueue(ctx, fn, false)
 }
 
-// writeWhole is write for an fn that, when it returns an error of its own, has written nothing that
-// must be rolled back. It needs no savepoint, for which SQLite would copy every page that fn
-// changes.
+// writeWhole is write for an fn that has written nothing when it returns an error, unless the error
+// is SQLite's. It needs no savepoint, which would make SQLite copy every page that fn changes.
 func (d *DB) writeWhole(ctx context.Context, fn func(*tx) error) error {
 	return d.enqueue(ctx, fn, true)
 }
@@ -69,7 +68,7 @@ func (d *DB) enqueue(ctx context.Context, fn func(*tx) error, whole bool) error 
 	select {
 	case err := <-r.done:
 		return err
-	default: // put into the queue after the writer had left
+	default: // queued after the writer had ended
 		return ErrClosed
 	}
 }
@@ -97,8 +96,8 @@ func (d *DB) commitLoop(c *sqlite.Conn) {
 
 // commitBatch commits the first request together with those that gather returns. If a commit of
 // several fails, each request gets a transaction of its own, so that a write that is too large for
-// the disk fails alone. After a release of the reserve, each also gets its own, so that deletions
-// do not fail.
+// the disk fails alone. The same happens after the reserve has been released, so that deletions do
+// not fail.
 func (d *DB) commitBatch(w *tx, batch []*request) {
 	start := time.Now()
 	batch, err := d.tryBatch(w, batch, true)

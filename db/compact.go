@@ -31,8 +31,8 @@ func (d *DB) Compact(ctx context.Context, rev int64) error {
 	return d.compact(ctx, rev, time.Time{}, time.Time{})
 }
 
-// compact removes the history before revision to, but not beyond the first change whose time is
-// between from and until. If both are zero, it removes all of it.
+// compact removes the history before revision to. It stops early at the first change that was made
+// after from and not after until; if from is zero, it does not stop early.
 func (d *DB) compact(ctx context.Context, to int64, from, until time.Time) error {
 	for {
 		done, err := d.compactStep(ctx, to, from, until)
@@ -102,7 +102,7 @@ func (d *DB) compactStep(ctx context.Context, to int64, from, until time.Time) (
 		if _, err := t.c.Exec("UPDATE meta SET value = ? WHERE name = 'compacted'", compacted); err != nil {
 			return err
 		}
-		// Before the commit, so that no reader misses rows of a revision that it believes to be readable.
+		// Stored before the commit, so that no reader reads a revision whose rows are already gone.
 		d.compacted.Store(compacted)
 		t.after = append(t.after, func() { d.metrics.compactedRevisions.Add(float64(removed)) })
 		return nil
@@ -139,9 +139,9 @@ func (t *tx) remove(rev int64) error {
 
 // Unused space that the file may keep.
 const (
-	// freeReserve pages stay free for the next writes, or a twentieth of the file.
+	// freeReserve pages or, if that is more, a twentieth of the file stay free for the next writes.
 	freeReserve = 256
-	// vacuumPages is how many pages one step returns, which blocks the writer.
+	// vacuumPages is the number of pages that one step returns. A step blocks the writer.
 	vacuumPages = 64
 )
 

@@ -14,9 +14,9 @@ import (
 // maxPageCounts bounds the remembered pages; a forgotten one is counted again.
 const maxPageCounts = 4096
 
-// pageCounts caches how many keys a page of a list and all pages after it have. The count for the
-// next page follows from it, so paging does not count all keys for each page. A page is identified
-// by its range and revision, for which the count never changes.
+// pageCounts caches, for a page of a list, how many keys that page and all later pages have. The
+// count for the next page follows from it, so paging does not count all keys for each page. A page
+// is identified by its range and revision, for which the count never changes.
 type pageCounts struct {
 	mu    sync.Mutex
 	pages map[pageKey]*list.Element
@@ -61,9 +61,9 @@ func (p *pageCounts) put(k pageKey, remaining int64) {
 	}
 }
 
-// remaining returns the number of keys after page p, which was read for o, if o asks for it or it
-// is cached. It also detects missing keys: SQLite may skip damaged pages of an index without an
-// error. If o reads the newest revision, remaining runs in the transaction that read p.
+// remaining returns the number of keys after page p, which was read for o, if o.Count is set or the
+// number is cached. It also detects missing keys: SQLite may skip damaged pages of an index without
+// an error. If o reads the newest revision, remaining runs in the transaction that read p.
 func (d *DB) remaining(c *sqlite.Conn, o RangeOptions, p Page) (int64, error) {
 	end := prefixEnd(o.Prefix)
 	first := o.From <= o.Prefix

@@ -21,14 +21,14 @@ type diagnosis struct {
 	done   chan struct{} // closed when the check has ended; nil before the first check
 	began  time.Time
 	detail string
-	device error // of DeviceError
+	device error // from DeviceError
 }
 
 const (
 	// diagnoseWait is how long an error waits for the diagnosis that it has started. A
 	// large file takes longer, so its first errors come without one.
 	diagnoseWait = 2 * time.Second
-	// diagnoseAgain is how long a diagnosis also explains later errors.
+	// diagnoseAgain is how long later errors get the same diagnosis.
 	diagnoseAgain = time.Minute
 )
 
@@ -71,7 +71,7 @@ func (g *diagnosis) lookOver(met error, done chan struct{}) {
 	}
 	detail := strings.Join(faults, "; ")
 	if len(faults) == 0 {
-		detail = "each page by itself is intact"
+		detail = "SQLite's quick_check finds no damage in the file's structure"
 	}
 	advice := "stop the server, keep the file, restore a backup"
 	if g.copy {

@@ -44,22 +44,22 @@ type Options struct {
 	MaintenanceInterval time.Duration
 	// Readers is the number of read connections. Default: twice the CPUs, 4 to 16.
 	Readers int
-	// ChangelogBytes bounds the recent events that are kept in memory for watchers. Older
-	// events are read from the file; those read last are kept, too, within a second bound
-	// of the same size. Default 8 MiB.
+	// ChangelogBytes bounds the recent events that are kept in memory for watchers. Older events are
+	// read from the file. The events read last stay in memory, too, within a second bound of the same
+	// size. Default 8 MiB.
 	ChangelogBytes int64
 	// Views are the SQL views kept in the file for people and tools, see View.
 	Views []datafile.View
 	// MaxPageCount limits the file to that many pages of 4 KiB (SQLite's
 	// max_page_count); 0 means no limit. Writes past it fail with *UnavailableError.
 	MaxPageCount int64
-	// Reserve is how many bytes of the disk a file of that name holds, to be used for
-	// deletions when the disk is full; at most a quarter of the file system. 0 is none.
+	// Reserve is the size in bytes of the file "reserve", at most a quarter of the file system. When
+	// the disk is full, deletions use its space. 0 means no reserve.
 	Reserve int64
-	// Quota bounds the bytes of the pages in use. Past it only deletions and small
-	// updates are written; a commit may pass it by its own size. 0 means no limit.
+	// Quota bounds the bytes of the pages in use. Above it only deletions and small updates are
+	// written; a commit may exceed it by its own size. 0 means no limit.
 	Quota int64
-	// Truth, if not nil, is the store of which the database is a copy, see mirror. Close closes it.
+	// Truth is the store that the database is a copy of, see mirror, or nil. Close closes it.
 	Truth truth.Store
 	// Logger receives what an administrator should know. Default slog.Default().
 	Logger *slog.Logger
@@ -125,13 +125,13 @@ type DB struct {
 // Revision returns the last committed revision.
 func (d *DB) Revision() int64 { return d.revision.Load() }
 
-// CompactedRevision returns the oldest revision that can still be listed or
-// watched from; 0 when everything can.
+// CompactedRevision returns the oldest revision that can still be listed or watched from. It is 0
+// if nothing has been compacted.
 func (d *DB) CompactedRevision() int64 { return d.compacted.Load() }
 
 // read runs fn with a read connection. fn must use it for a bounded time: one or two statements
-// over a bounded number of rows. When ctx is done, its queries end, because a damaged or crafted
-// B-tree may have a cycle.
+// over a bounded number of rows. Queries end when ctx is done: otherwise a cycle in a damaged or
+// crafted B-tree would keep one running for ever.
 func (d *DB) read(ctx context.Context, fn func(*sqlite.Conn) error) error {
 	var c *sqlite.Conn
 	select {
@@ -181,7 +181,7 @@ func (d *DB) snapshot(ctx context.Context, fn func(*sqlite.Conn) error) error {
 // Path is the database's file.
 func (d *DB) Path() string { return d.path }
 
-// tx is the transaction under way, seen by the closures of write.
+// tx is the running transaction, an argument of the closures passed to write.
 type tx struct {
 	db *DB
 	c  *sqlite.Conn
@@ -189,7 +189,7 @@ type tx struct {
 	now  int64
 	base int64 // last revision before the transaction
 	rev  int64 // last revision assigned
-	// indexedTo is up to which revision index_entries is complete.
+	// indexedTo is the revision up to which index_entries is complete.
 	indexedTo int64
 	unindexed int64 // bytes of entries that are left to writeEntries
 	bytes     int64
@@ -197,8 +197,8 @@ type tx struct {
 	deltas    []delta
 	after     []func() // run once the commit is durable
 
-	logPages int64 // of the log after the last commit
-	logged   int64 // pages of it since the last checkpoint was asked for
+	logPages int64 // pages of the log after the last commit
+	logged   int64 // pages logged since the last request for a checkpoint
 }
 
 // delta is the change a write makes to its directory's totals.

@@ -16,9 +16,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 )
 
-// TestReadError has the system answer EIO to every read of the file, which SQLite
-// reports as damage. Nobody is told to restore a backup, and when the device works
-// again, so does the database. It needs the right to mount.
+// TestReadError makes every read of the file fail with EIO, which SQLite reports as damage. The
+// error does not advise to restore a backup, and the database works again when the device does. The
+// test needs the right to mount.
 func TestReadError(t *testing.T) {
 	dir := t.TempDir()
 	opts := db.Options{Dir: dir, Logger: quietLogger, Readers: 1}
@@ -31,7 +31,7 @@ func TestReadError(t *testing.T) {
 	for i := range 100 {
 		revs = append(revs, put(t, d, fmt.Sprintf("/a/%03d", i), 0, value))
 	}
-	if err := d.Close(); err != nil { // and so all is in the file
+	if err := d.Close(); err != nil { // now everything is in the file
 		t.Fatal(err)
 	}
 	if d, err = db.Open(opts); err != nil {
@@ -41,8 +41,8 @@ func TestReadError(t *testing.T) {
 	put(t, d, "/b/0", 0, "v") // from now on SQLite takes the file's size from the log
 	path := filepath.Join(dir, datafile.FileName)
 
-	// A read of a process's own memory at an address where it has none is EIO. Both those
-	// who have the file open and those who open it now get that in its place.
+	// Reading /proc/self/mem at an address without memory gives EIO. Open descriptors of the file, and
+	// those that are opened from now on, read it instead of the file.
 	const memory = "/proc/self/mem"
 	bad, err := os.Open(memory)
 	if err != nil {
@@ -96,7 +96,7 @@ func TestReadError(t *testing.T) {
 		})
 	}
 	if len(restore) == 0 {
-		t.Fatal("nobody has the file open")
+		t.Fatal("the database has not opened the file")
 	}
 	checkDevice := func(what string, err error) {
 		t.Helper()

@@ -1,9 +1,9 @@
-// Package db is a store of revisioned keys and values in one SQLite file. It
-// knows nothing of what the values are.
+// Package db is a store of revisioned keys and values in one SQLite file. It does not interpret the
+// values.
 //
-// [Open] takes a data directory for this process. [DB.Put] and [DB.Delete]
-// write a key that is at a known revision, [DB.Get] and [DB.Range] read now or
-// at a revision of the recent past, [DB.Watch] follows the changes.
+// [Open] locks a data directory for this process. [DB.Put] and [DB.Delete] change a key that is at
+// a known revision, [DB.Get] and [DB.Range] read the newest state, [DB.GetAt] and [DB.Range] read a
+// recent revision, and [DB.Watch] follows the changes.
 //
 // What it promises:
 //
@@ -12,9 +12,8 @@
 //   - A write that was acknowledged is in the log on the disk (WAL with
 //     synchronous=FULL) and survives the process and the machine. A write that
 //     failed left nothing.
-//   - Any revision inside the history window can be listed, exactly as it was,
-//     and watched from, without a lost or doubled event. Before the window the
-//     answer is [ErrCompacted].
+//   - Any revision inside the history window can be listed, exactly as it was, and watched from,
+//     without a lost or doubled event. Reads of earlier revisions fail with [ErrCompacted].
 //   - Bounded memory: pages, batches, queues and the changelog have limits, and a slow watcher
 //     holds only its position.
 //

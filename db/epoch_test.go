@@ -18,8 +18,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
-// expectNewLife: whoever saw one of these revisions is told to start again.
-func expectNewLife(t *testing.T, d *db.DB, seen ...int64) {
+// expectNewEpoch expects that watches and lists from these revisions fail with ErrCompacted.
+func expectNewEpoch(t *testing.T, d *db.DB, seen ...int64) {
 	t.Helper()
 	for _, rev := range seen {
 		w, err := d.Watch("/", false, rev)
@@ -36,9 +36,9 @@ func expectNewLife(t *testing.T, d *db.DB, seen ...int64) {
 	}
 }
 
-// TestRestoreTwice restores one backup again and again: over a database that was
-// moved away, into other directories as on other machines, and after much was
-// written. A watcher of an earlier epoch never goes on in a later one.
+// TestRestoreTwice restores one backup several times: in place of a database that was moved away,
+// into other directories as on other machines, and after many writes. A watcher of an earlier epoch
+// never continues in a later one.
 func TestRestoreTwice(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, quiet)
@@ -61,7 +61,7 @@ func TestRestoreTwice(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		expectNewLife(t, r, seen...)
+		expectNewEpoch(t, r, seen...)
 		for i := range 20 {
 			seen = append(seen, put(t, r, fmt.Sprintf("/life/%d", i), 0, fmt.Sprint(epoch)))
 		}
@@ -77,8 +77,8 @@ func TestRestoreTwice(t *testing.T) {
 	}
 }
 
-// TestRestoreWithClockBack: the clock has gone back a year since the first restore.
-// In the same directory the revision file knows better.
+// TestRestoreWithClockBack: the clock has gone back a year since the first restore. In the same
+// directory, the revision file still has the last revision.
 func TestRestoreWithClockBack(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), datafile.FileName)
@@ -86,21 +86,20 @@ func TestRestoreWithClockBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	first, err := db.BeginLife(path, 0, now)
+	first, err := db.BeginEpoch(path, 0, now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if behind, err := db.BeginLife(path, first+1000, now.Add(-365*24*time.Hour)); err != nil || behind <= first+1000 {
+	if behind, err := db.BeginEpoch(path, first+1000, now.Add(-365*24*time.Hour)); err != nil || behind <= first+1000 {
 		t.Errorf("an epoch after revision %d begins at %d, %v", first+1000, behind, err)
 	}
-	if rev, err := db.BeginLife(path, math.MaxInt64>>1, now); err == nil {
+	if rev, err := db.BeginEpoch(path, math.MaxInt64>>1, now); err == nil {
 		t.Errorf("an epoch beyond all revisions begins at %d", rev)
 	}
 }
 
-// TestLostLog: the log of a killed server is moved away, or cut, or an old copy is
-// put in the database's place. The next start says how much is lost, and clients
-// start again.
+// TestLostLog: the log of a killed server is moved away or cut, or an old copy replaces the
+// database. The next start logs how much is lost, and clients must list again.
 func TestLostLog(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(t *testing.T, path string, old []byte){
@@ -150,7 +149,7 @@ func TestLostLog(t *testing.T) {
 			for i := range 50 {
 				seen = append(seen, put(t, d, fmt.Sprintf("/a/b%d", i), 0, "v"))
 			}
-			// What a killed server leaves.
+			// The files that a killed server leaves.
 			dir := t.TempDir()
 			for _, name := range []string{datafile.FileName, datafile.FileName + "-wal", "revision"} {
 				b, err := os.ReadFile(filepath.Join(filepath.Dir(d.Path()), name))
@@ -170,7 +169,7 @@ func TestLostLog(t *testing.T) {
 			if !strings.Contains(log.String(), "lost commits") || !strings.Contains(log.String(), fmt.Sprintf("to=%d", seen[len(seen)-1])) {
 				t.Errorf("the log says %q, want that commits are lost and up to which", &log)
 			}
-			expectNewLife(t, r, seen...)
+			expectNewEpoch(t, r, seen...)
 			put(t, r, "/a/new", 0, "v")
 			last := r.Revision()
 			if err := r.Close(); err != nil {
@@ -185,8 +184,8 @@ func TestLostLog(t *testing.T) {
 	}
 }
 
-// TestRevisionFileOfStrangers: whatever is in the revision file, the database opens, and its
-// revisions go up.
+// TestRevisionFileOfStrangers: with any content of the revision file, the database opens and its
+// revisions increase.
 func TestRevisionFileOfStrangers(t *testing.T) {
 	t.Parallel()
 	for _, content := range []string{"", "text", "-5", "99999999999999999999999", "9223372036854775807", strings.Repeat("7", 1<<20), "12 13", "3\n4"} {

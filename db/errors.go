@@ -46,8 +46,9 @@ func (e *DamagedError) Error() string {
 	return fmt.Sprintf("the value of %s at revision %d in %s fails its checksum: check the disk, then delete the object or restore a backup", e.Key, e.Rev, e.Path)
 }
 
-// translate gives SQLite's result codes the types above, see
-// https://sqlite.org/rescode.html. Other errors pass unchanged, also those that have these types.
+// translate turns SQLite's result codes (https://sqlite.org/rescode.html) into
+// *datafile.CorruptError and *datafile.UnavailableError. It returns other errors unchanged, but
+// sets CorruptError.Copy.
 func (d *DB) translate(err error) error {
 	var se sqlite3.Error
 	var ie *indexError

@@ -63,7 +63,7 @@ func TestExpire(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(events) == 0 { // a reader sees a commit a moment before watchers do
+		if len(events) == 0 { // readers see a commit a moment before watchers
 			select {
 			case <-w.Ready():
 				continue
@@ -83,8 +83,8 @@ func TestExpire(t *testing.T) {
 	}
 }
 
-// TestHistoryWindow: revisions go when they are older than the window, by the
-// injected clock, and no sooner.
+// TestHistoryWindow: compaction removes revisions that are older than the window by the injected
+// clock, and no others.
 func TestHistoryWindow(t *testing.T) {
 	clock := testclock.NewFakeClock(time.Now())
 	d := dbtest.Open(t, func(o *db.Options) { o.Clock = clock; o.HistoryWindow = time.Minute })
@@ -109,7 +109,7 @@ func TestHistoryWindow(t *testing.T) {
 	}
 }
 
-// TestHold: what somebody holds is readable when history has gone past it, but not for ever.
+// TestHold: a held revision stays readable after the history window, but not for ever.
 func TestHold(t *testing.T) {
 	t.Parallel()
 	clock := testclock.NewFakeClock(time.Now())
@@ -137,25 +137,25 @@ func TestHold(t *testing.T) {
 		return err == nil
 	}
 	again()
-	again() // is not the other's
+	again() // does not release the other hold
 	pass()
 	if !readable() {
-		t.Error("what is held is gone after the window")
+		t.Error("a held revision is gone after the window")
 	}
 	if got := d.CompactedRevision(); got != r2 {
-		t.Errorf("compacted to %d, want %d: what is older than what is held need not stay", got, r2)
+		t.Errorf("compacted to %d, want %d: revisions before the held one need not stay", got, r2)
 	}
 	for range 8 {
 		pass()
 	}
 	if !readable() {
-		t.Error("what is held is gone before twelve windows")
+		t.Error("a held revision is gone before twelve windows")
 	}
 	for range 3 {
 		pass()
 	}
 	if readable() {
-		t.Error("what is held is there after twelve windows")
+		t.Error("a held revision is still there after twelve windows")
 	}
 	release()
 
@@ -169,7 +169,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// wallClock is the system's clock, set wrong. Timers do not care.
+// wallClock is the system's clock, set wrong. Its timers are right.
 type wallClock struct {
 	ahead atomic.Int64
 	looks atomic.Int64
@@ -181,20 +181,20 @@ func (c *wallClock) Now() time.Time {
 }
 func (c *wallClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
 
-// awaitLooks returns when somebody has looked at the clock some more times: with
-// nobody writing, the maintenance, once a round.
+// awaitLooks waits until the clock has been read some more times: without writers, only maintenance
+// reads it, once a round.
 func (c *wallClock) awaitLooks(t *testing.T) {
 	t.Helper()
 	until := c.looks.Load() + 20
 	for deadline := time.Now().Add(time.Minute); c.looks.Load() < until; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("nobody looks at the clock")
+			t.Fatal("the clock is not read")
 		}
 	}
 }
 
-// TestClockGoesBack: what was written while the clock was far ahead does not
-// keep the history of what follows.
+// TestClockGoesBack: changes that were written while the clock was far ahead do not prevent the
+// compaction of later ones.
 func TestClockGoesBack(t *testing.T) {
 	clock := &wallClock{}
 	d := dbtest.Open(t, quiet, func(o *db.Options) { o.Clock = clock; o.MaintenanceInterval = time.Millisecond })
@@ -204,7 +204,7 @@ func TestClockGoesBack(t *testing.T) {
 	clock.ahead.Store(0)
 	rev = put(t, d, "/a/1", rev, "v")
 	for ahead := 50 * time.Second; ahead <= 6*time.Minute; ahead += 50 * time.Second {
-		// not so fast as to be set
+		// too slow for maintenance to consider the clock set
 		clock.ahead.Store(int64(ahead))
 		clock.awaitLooks(t)
 	}
@@ -215,8 +215,8 @@ func TestClockGoesBack(t *testing.T) {
 	}
 }
 
-// TestClockAheadForSeconds: a clock that is two hours ahead for a moment, also when
-// the server starts, deletes nothing that lives an hour, and no history.
+// TestClockAheadForSeconds: if the clock is two hours ahead for a moment, also at a start, neither
+// keys with a TTL of an hour nor history are deleted.
 func TestClockAheadForSeconds(t *testing.T) {
 	t.Parallel()
 	clock := &wallClock{}
@@ -257,7 +257,7 @@ func TestClockAheadForSeconds(t *testing.T) {
 	check("when the clock is right again")
 }
 
-// TestSteady: which clocks are believed.
+// TestSteady: which readings of the clock the guard accepts.
 func TestSteady(t *testing.T) {
 	t.Parallel()
 	type look struct{ passes, moves, behind time.Duration }

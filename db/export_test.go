@@ -133,17 +133,17 @@ func (d *DB) Remaining(o RangeOptions, p Page) (n int64, err error) {
 	return n, err
 }
 
-// BeginLife is beginLife on a file.
-func BeginLife(path string, last int64, now time.Time) (int64, error) {
+// BeginEpoch is datafile.BeginEpoch on a file.
+func BeginEpoch(path string, last int64, now time.Time) (int64, error) {
 	c, err := sqlite.Open(path)
 	if err != nil {
 		return 0, err
 	}
 	defer c.Close()
-	return datafile.BeginLife(c, path, last, now)
+	return datafile.BeginEpoch(c, path, last, now)
 }
 
-// NewSteady returns now of a steady that has last seen this time.
+// NewSteady returns the method Now of a clock guard that has last seen this time.
 func NewSteady(last time.Time) func(clock, own time.Time, least time.Duration) time.Time {
 	s := &clockguard.Guard{Last: last}
 	return func(clock, own time.Time, least time.Duration) time.Time {
@@ -152,7 +152,7 @@ func NewSteady(last time.Time) func(clock, own time.Time, least time.Duration) t
 	}
 }
 
-// SetRevision sets what the newest revision is taken for.
+// SetRevision sets the newest revision in memory.
 func (d *DB) SetRevision(rev int64) { d.revision.Store(rev) }
 
 // HoldReaders takes every reading connection until release is called.
@@ -168,15 +168,15 @@ func (d *DB) HoldReaders() (release func()) {
 	}
 }
 
-// CommitAlone has databases that are opened commit each write by itself, until undo is called.
+// CommitAlone makes databases that are opened before undo commit each write alone.
 func CommitAlone() (undo func()) {
 	old := maxBatch
 	maxBatch = 1
 	return func() { maxBatch = old }
 }
 
-// CopyLogInCommits has commits copy the log of databases that are opened, as SQLite does by itself,
-// until undo is called.
+// CopyLogInCommits makes databases that are opened before undo copy the log within commits, as
+// SQLite does by default.
 func CopyLogInCommits() (undo func()) {
 	pages, pragmas := checkpointPages, datafile.WriterPragmas
 	checkpointPages = math.MaxInt64
@@ -184,19 +184,19 @@ func CopyLogInCommits() (undo func()) {
 	return func() { checkpointPages, datafile.WriterPragmas = pages, pragmas }
 }
 
-// HoldCheckpoints keeps the log from being copied until release is called.
+// HoldCheckpoints prevents checkpoints until release is called.
 func (d *DB) HoldCheckpoints() (release func()) {
 	d.checkpointing.Lock()
 	return d.checkpointing.Unlock
 }
 
-// ReplayAlone has each watcher read for itself what the changelog has dropped.
+// ReplayAlone makes each watcher read from the file itself what the changelog has dropped.
 func (d *DB) ReplayAlone() { d.replay.MaxBytes = 0 }
 
-// LiveKey is what is known of a key, see liveKeys.
+// LiveKey returns what liveKeys has in memory for a key.
 func (d *DB) LiveKey(key string) (rev int64, complete bool) { return d.live.find(key) }
 
-// AwaitLiveKeys returns when all keys are known.
+// AwaitLiveKeys waits until liveKeys has all keys.
 func (d *DB) AwaitLiveKeys(t testing.TB) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
@@ -209,7 +209,7 @@ func (d *DB) AwaitLiveKeys(t testing.TB) {
 	}
 }
 
-// ForgetLiveKeys has no key known, as before the table was read.
+// ForgetLiveKeys empties liveKeys, as before the table was read.
 func (d *DB) ForgetLiveKeys(t testing.TB) {
 	t.Helper()
 	d.AwaitLiveKeys(t)

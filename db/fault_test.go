@@ -50,20 +50,19 @@ func TestFull(t *testing.T) {
 	if d.Revision() != rev || rev != stored[len(stored)-1] {
 		t.Errorf("failed writes moved the revision: %d, last stored %d", d.Revision(), stored[len(stored)-1])
 	}
-	// Space returns: the next write works, with nobody having done anything.
+	// There is space again: the next write succeeds without any other action.
 	if err := d.Write(t.Context(), func(t *db.Tx) error { return t.ExecSQL("PRAGMA max_page_count = 100000") }); err != nil {
 		t.Fatal(err)
 	}
 	put(t, d, "/a/after", 0, value)
 }
 
-// failingEnv marks the process in which TestFailingWrites is carried out.
+// failingEnv is set in the process that TestFailingWrites starts for itself.
 const failingEnv = "TIDEWAITER_TEST_FAILING_WRITES"
 
-// TestFailingWrites makes the kernel refuse to let files grow (EFBIG), which
-// SQLite sees as a device that fails, under writers and readers; then it lets it.
-// The limit holds for every file of a process, those of `go test` too, so the test
-// has a process of its own.
+// TestFailingWrites makes the kernel refuse to let files grow (EFBIG), which SQLite reports as a
+// failing device, while writers and readers run; then it lifts the limit. The limit holds for all
+// files of a process, also for those of `go test`, so the test starts its own process.
 func TestFailingWrites(t *testing.T) {
 	if os.Getenv(failingEnv) == "" {
 		t.Parallel()
@@ -116,7 +115,7 @@ func TestFailingWrites(t *testing.T) {
 	}
 }
 
-// TestDamagedValue: a flipped bit in one value concerns that one alone.
+// TestDamagedValue: a flipped bit in one value affects only that value.
 func TestDamagedValue(t *testing.T) {
 	d, err := db.Open(db.Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -139,7 +138,7 @@ func TestDamagedValue(t *testing.T) {
 		}
 		for read := 0; keysFirst && read < len(page.KVs); {
 			n, err := d.Values(t.Context(), page.Rev, page.KVs[read:], len("value of /a/1"))
-			if want := 1 + read; n != want || err != nil { // as many as make the bytes full
+			if want := 1 + read; n != want || err != nil { // as many as fill the bytes
 				t.Fatalf("values from the %d. key: %d, %v, want %d", read+1, n, err, want)
 			}
 			read += n
@@ -160,7 +159,7 @@ func TestDamagedValue(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	w, err := d.Watch("/a/", false, start) // not in memory any more
+	w, err := d.Watch("/a/", false, start) // no longer in memory
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,9 +175,8 @@ func TestDamagedValue(t *testing.T) {
 	}
 }
 
-// TestDamagedFile overwrites parts of the file. Either Open says so or what
-// reads it, always with the file's name; and nothing that is returned as good
-// is bad.
+// TestDamagedFile overwrites parts of the file. Open or a read fails with an error that names the
+// file, and no read returns wrong data without an error.
 func TestDamagedFile(t *testing.T) {
 	dir := t.TempDir()
 	d, err := db.Open(db.Options{Dir: dir})
@@ -226,8 +224,8 @@ func TestDamagedFile(t *testing.T) {
 	}
 }
 
-// TestMissingKeys takes a key out of the index of live keys, as a flipped bit in
-// its page can. SQLite does not notice; a list must.
+// TestMissingKeys removes a key from the index of live keys, as a flipped bit in its page can.
+// SQLite does not detect that; a list must.
 func TestMissingKeys(t *testing.T) {
 	dir := t.TempDir()
 	d, err := db.Open(db.Options{Dir: dir})
@@ -271,8 +269,8 @@ func TestMissingKeys(t *testing.T) {
 	}
 }
 
-// TestKeysAreCompacted: keys that compaction took between a page's begin and its
-// count are not missing.
+// TestKeysAreCompacted: keys that compaction removed between the read of a page and its count are
+// not reported as missing.
 func TestKeysAreCompacted(t *testing.T) {
 	d := dbtest.Open(t)
 	var revs []int64
@@ -300,8 +298,8 @@ func TestKeysAreCompacted(t *testing.T) {
 	}
 }
 
-// readAll opens a database and reads all of it; what it gets without an error
-// must be what TestDamagedFile wrote.
+// readAll opens a database and reads all of it. Values that it reads without an error must be those
+// that TestDamagedFile wrote.
 func readAll(t *testing.T, dir string) error {
 	d, err := db.Open(db.Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {

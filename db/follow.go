@@ -43,10 +43,10 @@ func (m *mirror) run() {
 		if err == nil {
 			continue
 		}
-		told := false
-		m.set(func() { m.fault, told = err, m.fault != nil })
-		if !told {
-			m.db.log.Error("the copy lags behind the store of all servers, and following it will be tried again", "dir", m.db.dir, "err", err)
+		known := false
+		m.set(func() { m.fault, known = err, m.fault != nil })
+		if !known {
+			m.db.log.Error("the copy lags behind the shared store: following the store failed, will retry", "dir", m.db.dir, "err", err)
 		}
 		select {
 		case <-m.db.clock.After(followAgain):
@@ -122,7 +122,7 @@ func (m *mirror) works() {
 	m.fault = nil
 	m.mu.Unlock()
 	if fault != nil {
-		m.db.log.Info("the copy follows the store of all servers again", "dir", m.db.dir)
+		m.db.log.Info("the copy follows the shared store again", "dir", m.db.dir)
 	}
 }
 
@@ -139,7 +139,7 @@ func (m *mirror) follow(ctx context.Context) error {
 	}
 	err := m.store.Follow(ctx, from, func(changes []truth.Change, upTo int64) error { return m.apply(ctx, changes, upTo) })
 	if errors.Is(err, ErrCompacted) || errors.Is(err, truth.ErrReplaced) || errors.Is(err, errTogether) {
-		m.db.log.Warn("changes cannot be followed one by one: the copy is filled again, and watches restart", "dir", m.db.dir, "err", err)
+		m.db.log.Warn("the copy cannot continue to follow the shared store: it is filled again, and watches restart", "dir", m.db.dir, "err", err)
 		m.refill(errors.Is(err, truth.ErrReplaced))
 		return nil
 	}
@@ -227,20 +227,20 @@ func (m *mirror) entries(c truth.Change) (entries []IndexEntry, known bool) {
 	return m.db.indexed(KV{Key: c.Key, Rev: c.Rev, Value: c.Value, Err: c.Unreadable}, d.entries, d.indexes), true
 }
 
-// reindexFrom marks complete indexes of a key that are not declared yet as incomplete from before a
-// change: they are built from there once they are declared.
+// reindexFrom is for a change of a key whose indexes are not declared yet. It marks those that are
+// complete as incomplete: once they are declared, they are built from this change on.
 func (t *tx) reindexFrom(c truth.Change) error {
 	_, err := t.c.Exec("UPDATE indexes SET built = ?1 WHERE built = ?2 AND prefix = substr(?3, 1, length(prefix))", c.Rev-1, int64(complete), c.Key)
 	return err
 }
 
-// mirrors fails if the file is a copy of a store. Such a file must not be written without its
+// refuseMirror fails if the file is a copy of a store. Such a file must not be written without its
 // store.
-func mirrors(c *sqlite.Conn, path string) error {
+func refuseMirror(c *sqlite.Conn, path string) error {
 	if copied, err := datafile.IsMirror(c); err != nil || !copied {
 		return err
 	}
-	return fmt.Errorf("%s is a copy of what several servers share, and cannot be written by itself: give the flags --etcd-servers and --etcd-prefix that its server has, or another data directory", path)
+	return fmt.Errorf("%s is a copy of an etcd that several servers share, and must not be written without it: use --etcd-servers and --etcd-prefix as its server does, or another data directory", path)
 }
 
 // checkOwn fails if the file is not a copy and has objects.
@@ -278,25 +278,25 @@ func (m *mirror) begin(ctx context.Context) error {
 	applied, mustFill, replaced := m.applied, m.mustFill, m.replaced
 	m.mu.Unlock()
 	if was == id && filled > 0 && !mustFill && head >= applied {
-		goesOn, err := m.goesOn(asking, applied)
+		sharesHistory, err := m.sharesHistory(asking, applied)
 		if err != nil {
 			return err
 		}
-		if goesOn {
+		if sharesHistory {
 			m.works()
 			m.set(func() { m.filling = false })
 			return nil
 		}
 		replaced = true
-		m.db.log.Warn("the store was restored and has other changes since: the copy is filled again, and watches restart", "dir", m.db.dir, "revision", head)
+		m.db.log.Warn("the shared store was restored and has a different history: the copy is filled again, and watches restart", "dir", m.db.dir, "revision", head)
 	}
 	return m.fill(ctx, id, replaced)
 }
 
-// goesOn reports whether the file's last change, at revision rev, is part of the store's history. A
-// store that was restored in place has the same identity, and may have a higher revision with other
-// changes.
-func (m *mirror) goesOn(ctx context.Context, rev int64) (bool, error) {
+// sharesHistory reports whether the store's history contains the file's last change, at revision
+// rev. A store that was restored in place has the same identity, and may have a higher revision
+// with other changes.
+func (m *mirror) sharesHistory(ctx context.Context, rev int64) (bool, error) {
 	var last truth.Change
 	var sum int64
 	err := m.db.read(ctx, func(c *sqlite.Conn) error {
@@ -534,6 +534,6 @@ func (d *DB) Filled(ctx context.Context) error {
 		if !errors.As(err, &unavailable) {
 			return err
 		}
-		d.log.Warn("the server waits for its copy of what all servers share", "dir", d.dir, "err", unavailable.Err)
+		d.log.Warn("the server waits until its copy of the shared store is filled", "dir", d.dir, "err", unavailable.Err)
 	}
 }

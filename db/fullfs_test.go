@@ -16,8 +16,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
-// TestFullFileSystem fills a real file system, with the log, its index and the
-// database on it, and then makes space on it.
+// TestFullFileSystem fills a real file system that holds the database, the log and the log's index,
+// and then frees space on it.
 func TestFullFileSystem(t *testing.T) {
 	dbtest.OnSmallDisk(t, 16<<20, func(mount string) { fullFileSystem(t, mount) })
 }

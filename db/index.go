@@ -109,7 +109,7 @@ type declaration struct {
 }
 
 // indexesFor returns the declaration for a key, nil if there is none. On the writer's goroutine the
-// answer is final: an index that is declared later is built from everything that was written
+// result is final: an index that is declared later is built from everything that was written
 // before.
 func (d *DB) indexesFor(key string) (found *declaration) {
 	d.functions.Range(func(_, v any) bool {

@@ -144,8 +144,8 @@ func (b *indexBuilder) store(ctx context.Context, kvs []KV, to int64) error {
 	})
 }
 
-// indexed returns the entries of kv. An object whose entries cannot be computed has none, as an
-// object that cannot be read matches no list.
+// indexed returns the entries of kv. If they cannot be computed, it logs that and returns none: the
+// index then does not find the object.
 func (d *DB) indexed(kv KV, compute IndexFunc, indexes []*Index) []IndexEntry {
 	entries, err := []IndexEntry(nil), kv.Err
 	if err == nil {

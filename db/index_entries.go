@@ -87,7 +87,7 @@ func (t *tx) addEntries(kv KV, add indexedValues) error {
 	}
 	for _, e := range add {
 		if slices.Contains(have, e) {
-			continue // an earlier step wrote it, or a Put
+			continue // an earlier step or a Put wrote it
 		}
 		have = append(have, e)
 		if err := t.addEntry(kv.Rev, e); err != nil {
@@ -103,19 +103,19 @@ func (t *tx) addEntry(rev int64, e indexedValue) error {
 	return err
 }
 
-// writeEntries writes the entries of up to entriesRows revisions, and ends with the one that makes
-// entriesBytes full. Variables for tests.
+// One call of writeEntries writes the entries of at most entriesRows revisions, and stops early
+// after entriesBytes of entries. Variables for tests.
 var (
 	entriesRows  int64 = 256
 	entriesBytes int64 = 1 << 20
 )
 
-// A row of revisions has its index entries. They are copied to index_entries later, many at a time
-// and sorted. Values such as digests are random, so each entry of one object would change another
-// page, and a commit would write all these pages. The entries of 256 objects share pages: the
-// creation of an Image with 12 layers writes 88 kB instead of 147. meta has, as "indexed", the
-// revision up to which index_entries is complete. Readers search the rows after it themselves. For
-// 256 rows with 14 entries each, that takes 0.7 ms.
+// Each row of the table revisions holds its own index entries. writeEntries copies them to
+// index_entries later, many at a time and sorted. Values such as digests are random, so each entry
+// of one object would change another page, and a commit would write all these pages. The entries of
+// 256 objects share pages: the creation of an Image with 12 layers writes 88 kB instead of 147. The
+// row "indexed" of meta is the revision up to which index_entries is complete. Readers search the
+// rows of later revisions themselves. For 256 rows with 14 entries each, that takes 0.7 ms.
 
 // entriesLoop copies entries when enough revisions wait for it.
 func (d *DB) entriesLoop() {

@@ -7,8 +7,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db"
 )
 
-// FuzzUnpackIndexed: bytes that are accepted say the same when packed again,
-// and decoding those gives no other bytes.
+// FuzzUnpackIndexed: if bytes unpack, packing the result and unpacking it again gives the same
+// entries.
 func FuzzUnpackIndexed(f *testing.F) {
 	for _, seed := range [][]byte{nil, {1, 0}, {1, 3, 'a', 'b', 'c'}, {0x80, 1, 1, 'x', 2, 0}, {1}, {1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1}} {
 		f.Add(seed)

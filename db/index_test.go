@@ -110,7 +110,7 @@ func TestIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []int64{1, 2, 2} {
-		// that of /a/2, which is written; that of /a/1, which was not
+		// the entry of /a/2, which WriteEntries wrote, and that of /a/1, which it did not
 		if n, err := d.QueryInt("SELECT count(*) FROM index_entries"); err != nil || n != want {
 			t.Errorf("%d entries after compaction, %v; want %d", n, err, want)
 		}
@@ -118,8 +118,8 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// TestEntriesAreWritten: entries are written once enough revisions have none, also those of an
-// earlier process, and none of an index that is gone.
+// TestEntriesAreWritten: once enough revisions wait, their entries are written to index_entries,
+// also those of an earlier process, but not those of a dropped index.
 func TestEntriesAreWritten(t *testing.T) {
 	dir := t.TempDir()
 	const rows = 10
@@ -170,8 +170,8 @@ func TestEntriesAreWritten(t *testing.T) {
 	}
 }
 
-// TestLargeEntriesAreWritten: a few revisions with large entries are many, and written a few at a
-// time.
+// TestLargeEntriesAreWritten: a few revisions with large entries are enough, and are written a few
+// at a time.
 func TestLargeEntriesAreWritten(t *testing.T) {
 	dir, red := t.TempDir(), strings.Repeat("red", 100)
 	// fill adds ten keys to those that another process left.
@@ -199,13 +199,13 @@ func TestLargeEntriesAreWritten(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	d, _ = fill(1<<40, 10_000) // which are not reached
+	d, _ = fill(1<<40, 10_000) // limits that are not reached
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
 	db.SetEntries(1<<40, 1000)
 	d = dbtest.OpenOptions(t, db.Options{Dir: dir})
-	if n := d.WriteEntries(t); n != 4 { // the fourth makes them full
+	if n := d.WriteEntries(t); n != 4 { // the fourth reaches the limit of bytes
 		t.Errorf("%d entries were written at once, want 4", n)
 	}
 	if err := d.Close(); err != nil {
@@ -216,22 +216,21 @@ func TestLargeEntriesAreWritten(t *testing.T) {
 	eventually(t, "writing 27 entries of 30", func() bool { return entries() >= 27 })
 }
 
-// TestIndexedRange compares what an index finds with what reading everything does:
-// at any revision, for values of which there are few and many, whatever bytes they
-// are of, page by page.
+// TestIndexedRange compares a range by index with a range of everything: at any revision, for rare
+// and common values, with any bytes in the values, page by page.
 func TestIndexedRange(t *testing.T) {
 	d := dbtest.Open(t)
 	ix := declare(t, d, "color", "colour")
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	// How entries of others are encoded is part of some of these.
+	// Some of these values contain the encoding of other entries.
 	values := []string{"", "a", "b", "aa", "x\x01\x01a", "\x02\x01a\x01\x01b", "\x01\x00"}
 	live := map[string]int64{}
 	for range 400 {
 		key := fmt.Sprintf("/a/%02d", rnd.IntN(60))
 		if rnd.IntN(150) == 0 {
-			d.WriteEntries(t) // of all; those after it are found in their rows
+			d.WriteEntries(t) // later entries are found in their rows
 		}
 		if live[key] != 0 && rnd.IntN(3) == 0 {
 			if _, err := d.Delete(t.Context(), key, live[key]); err != nil {
@@ -261,8 +260,7 @@ func TestIndexedRange(t *testing.T) {
 			undo := db.SetFewMatches(few)
 			undoChanges := db.SetFewChanges(int64(i * 1000))
 			for _, value := range append(values, "none") {
-				// Both indexes have the same entries. A key that stands under several of the values
-				// comes once.
+				// Both indexes have the same entries. A key with several of the values is returned once.
 				several := []string{value, value}
 				want := map[string][]string{value: at[value]}
 				if other := values[rnd.IntN(len(values))]; other != value && rnd.IntN(2) == 0 {
@@ -271,9 +269,9 @@ func TestIndexedRange(t *testing.T) {
 				}
 				o := db.RangeOptions{Index: []db.IndexQuery{{Index: ix[rnd.IntN(2)], Values: several}}, Rev: rev, Limit: rnd.IntN(4), KeysOnly: rnd.IntN(2) == 0}
 				switch rnd.IntN(3) {
-				case 0: // both indexes together find no fewer
+				case 0: // queries of both indexes find the same keys
 					o.Index = append(o.Index, db.IndexQuery{Index: ix[rnd.IntN(2)], Values: several})
-				case 1: // and the second one drops others
+				case 1: // the second query drops keys
 					o.Index = append(o.Index, db.IndexQuery{Index: ix[rnd.IntN(2)], Values: []string{value}})
 					want[value] = at[value]
 				}
@@ -286,7 +284,7 @@ func TestIndexedRange(t *testing.T) {
 					t.Errorf("%q at %d from 30, few up to %d, %+v: %q, want %q", value, rev, few, o, got, after)
 				}
 			}
-			// a part, in either case, of each value; some of the values have no such part
+			// parts of values, in upper and lower case; some values contain no such part
 			for _, part := range []string{"A", "a", "aA", "\x01", "none"} {
 				var want []string
 				for value, keys := range at {
@@ -360,7 +358,7 @@ func TestIndexRebuild(t *testing.T) {
 	}
 	check("opened again", again[0])
 	if _, err := d.DeclareIndexes(t.Context(), "/a/", nil, color); err == nil {
-		t.Error("a declaration that would drop an index in use was taken")
+		t.Error("a declaration that would drop an index in use was accepted")
 	}
 	d.Close()
 	d = open()

@@ -22,8 +22,8 @@ import (
 
 var killsFlag = flag.Int("kills", 50, "how often TestKill kills the process")
 
-// killEnv names the data directory in the process that TestKill starts from
-// this test binary, and kills.
+// killEnv has the data directory for the process that TestKill starts from this test binary and
+// kills.
 const killEnv = "TIDEWAITER_TEST_KILL_DIR"
 
 func TestMain(m *testing.M) {
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// killWriters write at the same time, each keys of its own.
+// killWriters is the number of concurrent writers. Each writes its own keys.
 const killWriters = 8
 
 // writeUntilKilled writes and deletes, and prints a line for each acknowledged
@@ -67,7 +67,7 @@ func writeUntilKilled(dir string) {
 					fmt.Println("error", err)
 					os.Exit(1)
 				}
-				// One write call, so that a line is there whole or not at all.
+				// One write call, so that a line is never partial.
 				os.Stdout.WriteString(fmt.Sprintf("ack %s %d %d %s\n", key, kv.Rev, rev, op))
 			}
 		}()
@@ -75,7 +75,7 @@ func writeUntilKilled(dir string) {
 	select {}
 }
 
-// killValue is a value that shows whether it is whole.
+// killValue returns a value that shows whether it is complete.
 func killValue(key string, size int) []byte {
 	head := fmt.Sprintf("%s %d ", key, size)
 	return append([]byte(head), strings.Repeat("x", size)...)
@@ -90,9 +90,9 @@ func checkKillValue(kv db.KV) error {
 	return nil
 }
 
-// TestKill kills a writing process with SIGKILL at random moments. After each
-// kill every acknowledged write and deletion must be there, nothing half, the
-// revision not behind, and the file whole.
+// TestKill kills a writing process with SIGKILL at random moments. After each kill the file must be
+// intact and have every acknowledged write and deletion, no partial one, and no revision lower than
+// an acknowledged one.
 func TestKill(t *testing.T) {
 	kills := *killsFlag
 	if testing.Short() {
@@ -134,8 +134,8 @@ type ack struct {
 	deleted bool
 }
 
-// killOnce runs the writer for a moment, from its start or from its first
-// acknowledged change, and returns how many it acknowledged.
+// killOnce runs the writer for a moment, counted from its start or from its first acknowledged
+// change, and returns how many changes it acknowledged.
 func killOnce(t *testing.T, dir string, acked map[string]ack, highest *int64, early bool) (n int64) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -190,9 +190,8 @@ func killOnce(t *testing.T, dir string, acked map[string]ack, highest *int64, ea
 	return n
 }
 
-// checkAcked compares what is stored with what was acknowledged. A key may be
-// further on than its last acknowledgement: the change was durable, and the
-// process died before it could say so.
+// checkAcked compares what is stored with what was acknowledged. A key may be newer than its last
+// acknowledgement: the process may have died between the commit and the acknowledgement.
 func checkAcked(t *testing.T, d *db.DB, acked map[string]ack) {
 	t.Helper()
 	page, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/"})
@@ -216,7 +215,7 @@ func checkAcked(t *testing.T, d *db.DB, acked map[string]ack) {
 		if _, ok := stored[key]; ok || a.deleted {
 			continue
 		}
-		// Gone: only a later deletion explains that, and it is in the history.
+		// The key is gone: the history must have a later deletion.
 		n, err := d.QueryInt("SELECT count(*) FROM revisions WHERE key = ? AND until = rev AND rev > ?", key, a.rev)
 		if err != nil || n == 0 {
 			t.Errorf("acknowledged write of %s at revision %d is lost (%v)", key, a.rev, err)

@@ -57,8 +57,7 @@ func TestLockFileOfStrangers(t *testing.T) {
 	}
 }
 
-// TestLockFileRemoved: without its lock file a running server still owns the
-// directory.
+// TestLockFileRemoved: a running server owns its directory even after its lock file was removed.
 func TestLockFileRemoved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -82,7 +81,7 @@ func TestLockFileRemoved(t *testing.T) {
 	put(t, d, "/a/1", 0, "v")
 }
 
-// TestLockOfOlderRelease: one that holds only the lock file owns the directory, too.
+// TestLockOfOlderRelease: a process that has locked only the lock file owns the directory, too.
 func TestLockOfOlderRelease(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -103,7 +102,7 @@ func TestLockOfOlderRelease(t *testing.T) {
 	}
 }
 
-// Who holds a directory is a server once it says where it serves.
+// TestOwnerIsServer: the owner of a directory counts as a server once it has recorded its address.
 func TestOwnerIsServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -119,8 +118,8 @@ func TestOwnerIsServer(t *testing.T) {
 	}
 }
 
-// TestLockIsGivenUpAtOnce: whoever has a copy of the lock's files, as a child has that was forked
-// and does not yet run its program, does not keep the directory locked.
+// TestLockIsGivenUpAtOnce: a copy of the lock's descriptors, as a forked child has until it
+// executes its program, does not keep the directory locked.
 func TestLockIsGivenUpAtOnce(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -165,8 +164,7 @@ func TestLockIsGivenUpAtOnce(t *testing.T) {
 	}
 }
 
-// TestLockWhileAsked: those who ask who owns a directory do not keep a server from
-// taking it.
+// TestLockWhileAsked: calls of Owner do not prevent a server from locking the directory.
 func TestLockWhileAsked(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -16,9 +16,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
-// TestDamagedLog flips bits in the log that a killed process leaves. What was
-// acknowledged is there after the next start, or the start is refused; only of
-// the last commit nobody can tell whether it was one.
+// TestDamagedLog flips bits in the log that a killed process leaves. The next start has every
+// acknowledged change, or fails. Only damage to the last commit cannot be told from a commit that
+// was cut off.
 func TestDamagedLog(t *testing.T) {
 	from := t.TempDir()
 	d := dbtest.OpenOptions(t, db.Options{Dir: from, Logger: quietLogger})
@@ -77,14 +77,14 @@ func TestDamagedLog(t *testing.T) {
 			checkRefused(t, fmt.Sprintf("frame %d of %d, byte %d, revision %d of %d", n, frames, at, rev, last), fmt.Sprintf("frame %d,", n), func() error { return err })
 		}
 	}
-	// A crash of the machine: the end was not written.
+	// The machine crashed before the end was written.
 	for cut := len(log) - 1; cut > 0; cut -= len(log)/50 + 1 {
 		torn := log[:cut]
 		if _, err := open(torn); err != nil {
 			t.Errorf("cut after %d of %d bytes: %v", cut, len(log), err)
 		}
 	}
-	// The end is of an earlier log: SQLite begins at the front again.
+	// SQLite has restarted the log at its front, so its end is from an earlier log.
 	shell, err := sql.Open("sqlite3", "file:"+d.Path())
 	if err != nil {
 		t.Fatal(err)

@@ -21,8 +21,8 @@ const (
 	lagLimit = 15 * time.Second
 	// faultLimit replaces lagLimit while following fails.
 	faultLimit = 2 * time.Second
-	// maxDamaged bounds the damaged values that wait to be fetched again. The next read of any other
-	// notices it again.
+	// maxDamaged bounds the damaged values that wait to be fetched again. If there are more, the next
+	// read of such a value queues it.
 	maxDamaged = 64
 )
 
@@ -79,7 +79,7 @@ func (m *mirror) askHead(ctx context.Context) (int64, error) {
 	return head, err
 }
 
-// set changes the state and wakes those who wait for it.
+// set changes the state and wakes all waiters.
 func (m *mirror) set(change func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -105,7 +105,7 @@ func (m *mirror) catchUp(ctx context.Context, since int64) (int64, error) {
 		if ctx.Err() != nil {
 			return 0, ctx.Err()
 		}
-		return 0, &datafile.UnavailableError{Reason: "the store of all servers does not answer", Err: err}
+		return 0, &datafile.UnavailableError{Reason: "the shared store does not answer", Err: err}
 	}
 	return m.wait(ctx, head)
 }
@@ -135,9 +135,9 @@ func (m *mirror) wait(ctx context.Context, rev int64) (fills int64, err error) {
 			return 0, ErrClosed
 		case <-late:
 			if fault == nil {
-				fault = errors.New("changes come late")
+				fault = errors.New("changes arrive too slowly")
 			}
-			return 0, &datafile.UnavailableError{Reason: "the copy in " + m.db.dir + " lags behind the store of all servers", Err: fault}
+			return 0, &datafile.UnavailableError{Reason: "the copy in " + m.db.dir + " lags behind the shared store", Err: fault}
 		}
 	}
 }

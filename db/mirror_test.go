@@ -55,8 +55,8 @@ func mustPut(t *testing.T, d *db.DB, key string, expect int64, value string) int
 	return rev
 }
 
-// TestMirrorsAgree: what one database wrote is read from the other at once, at the same revision,
-// also as of a revision that the other has told of, and both tell it to watches.
+// TestMirrorsAgree: a write to one database can be read from the other at once, at the same
+// revision, and both send it to their watches.
 func TestMirrorsAgree(t *testing.T) {
 	store := dbtest.NewTruth()
 	a, b := openMirror(t, store, t.TempDir()), openMirror(t, store, t.TempDir())
@@ -120,12 +120,12 @@ func TestMirrorsAgree(t *testing.T) {
 		t.Errorf("watches differ: %d and %d events", len(told[0]), len(told[1]))
 	}
 	if store.Fills.Load() != 2 {
-		t.Errorf("%d fills, want one of each", store.Fills.Load())
+		t.Errorf("%d fills, want one for each database", store.Fills.Load())
 	}
 }
 
-// TestMirrorWaitsForNoAnnouncedWrite: a commit of a copy has what the store has told, and does not
-// wait for a write that goes there.
+// TestMirrorWaitsForNoAnnouncedWrite: a copy's commits apply the store's changes and do not wait
+// for announced writes, which go to the store.
 func TestMirrorWaitsForNoAnnouncedWrite(t *testing.T) {
 	d := openMirror(t, dbtest.NewTruth(), t.TempDir())
 	_, end := d.Announce(t.Context())
@@ -135,9 +135,9 @@ func TestMirrorWaitsForNoAnnouncedWrite(t *testing.T) {
 	}
 }
 
-// TestMirrorFollowsAfterRestart: a database that was away has what was written meanwhile, in its
-// indexes too, without being filled again; one that was away for longer than changes are kept is
-// filled with what differs.
+// TestMirrorFollowsAfterRestart: after a restart, a database applies the changes that it missed,
+// also to its indexes, without a new fill. If the store has compacted those changes, a fill writes
+// the objects that differ.
 func TestMirrorFollowsAfterRestart(t *testing.T) {
 	for _, compacted := range []bool{false, true} {
 		t.Run(fmt.Sprint("compacted=", compacted), func(t *testing.T) {
@@ -194,7 +194,7 @@ func TestMirrorFollowsAfterRestart(t *testing.T) {
 			if got := store.Fills.Load(); got != fills {
 				t.Errorf("%d fills, want %d", got, fills)
 			}
-			ix := index(b) // only now: changes were applied before
+			ix := index(b) // declared after the changes were applied
 			for deadline := time.Now().Add(time.Minute); !ix.Ready(); time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatal("the index is not built")
@@ -208,7 +208,7 @@ func TestMirrorFollowsAfterRestart(t *testing.T) {
 			if n, _, err := b.Totals(t.Context(), "/k/"); err != nil || n != 17 {
 				t.Errorf("%d keys are counted, %v; want 17", n, err)
 			}
-			// A watch from before it was away goes on, or is told to begin again.
+			// A watch from a revision before the restart continues, or gets ErrCompacted.
 			w, err := b.Watch("/k/", false, revs[19])
 			if err != nil {
 				t.Fatal(err)
@@ -222,8 +222,8 @@ func TestMirrorFollowsAfterRestart(t *testing.T) {
 	}
 }
 
-// TestMirrorIsFilledWhileItServes: a database that cannot follow is filled; its watches begin
-// again, also those that were idle, and no read sees part of it.
+// TestMirrorIsFilledWhileItServes: a database that cannot follow is filled. All its watches must
+// start again, also idle ones, and no read sees a partial fill.
 func TestMirrorIsFilledWhileItServes(t *testing.T) {
 	store := dbtest.NewTruth()
 	a, b := openMirror(t, store, t.TempDir()), openMirror(t, store, t.TempDir())
@@ -289,8 +289,8 @@ func TestMirrorIsFilledWhileItServes(t *testing.T) {
 	}
 }
 
-// TestMirrorIndexesWhatItFills: a fill writes revisions from before those whose index entries are
-// written.
+// TestMirrorIndexesWhatItFills: a fill also indexes revisions that are older than the newest
+// revision in index_entries.
 func TestMirrorIndexesWhatItFills(t *testing.T) {
 	store := dbtest.NewTruth()
 	d := openMirror(t, store, t.TempDir())
@@ -311,7 +311,7 @@ func TestMirrorIndexesWhatItFills(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.WriteEntries(t)
-	// A fill fetches a value again that is missing.
+	// A fill fetches a missing value again.
 	if err := d.Write(t.Context(), func(tx *db.Tx) error {
 		return tx.ExecSQL("DELETE FROM contents WHERE rev = (SELECT rev FROM revisions WHERE key = '/k/07')")
 	}); err != nil {
@@ -326,8 +326,8 @@ func TestMirrorIndexesWhatItFills(t *testing.T) {
 	}
 }
 
-// TestMirrorOfRestoredStore: a store that was put back to an earlier revision is not read before
-// somebody has raised its revision, because clients know what its next revisions were.
+// TestMirrorOfRestoredStore: a store that was restored to an earlier revision is not served until
+// its revision is raised, because clients have seen other changes at its next revisions.
 func TestMirrorOfRestoredStore(t *testing.T) {
 	store := dbtest.NewTruth()
 	d := openMirror(t, store, t.TempDir())
@@ -356,9 +356,9 @@ func TestMirrorOfRestoredStore(t *testing.T) {
 	}
 }
 
-// TestMirrorOfStoreRestoredInPlace: a store that was restored and is the same cluster is noticed by
-// a write, which is not answered as one; by a database that was away, the store being past its
-// revision, in that what it has last is not there.
+// TestMirrorOfStoreRestoredInPlace: a store that was restored in place keeps its identity. A write
+// detects this by its revision, and fails. A database that starts again detects it, too: the store
+// does not have its last change, although its revision is higher.
 func TestMirrorOfStoreRestoredInPlace(t *testing.T) {
 	store, dir := dbtest.NewTruth(), t.TempDir()
 	away, err := db.Open(db.Options{Dir: dir, Truth: store})
@@ -377,7 +377,7 @@ func TestMirrorOfStoreRestoredInPlace(t *testing.T) {
 	store.RestoreInPlace(kept, 0)
 	var unknown *truth.UnknownError
 	if _, err := there.Put(t.Context(), "/k/new", 0, []byte("v"), db.PutOptions{}); !errors.As(err, &unknown) {
-		t.Errorf("a write at a revision that was: %v", err)
+		t.Errorf("a write at a revision that was used before: %v", err)
 	}
 	var unavailable *datafile.UnavailableError
 	if _, err := there.Put(t.Context(), "/k/new", 0, []byte("v"), db.PutOptions{}); !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "--bump-revision") {
@@ -394,8 +394,8 @@ func TestMirrorOfStoreRestoredInPlace(t *testing.T) {
 	}
 }
 
-// TestMirrorWhileStoreIsDown: reads that must be new fail with the reason, reads of any revision
-// are answered, and writes are not known to have happened.
+// TestMirrorWhileStoreIsDown: reads of the newest state fail with the reason, reads that accept an
+// older revision succeed, and the outcome of writes is unknown.
 func TestMirrorWhileStoreIsDown(t *testing.T) {
 	store := dbtest.NewTruth()
 	d := openMirror(t, store, t.TempDir())
@@ -418,7 +418,7 @@ func TestMirrorWhileStoreIsDown(t *testing.T) {
 	}
 }
 
-// TestMirrorExpires: a key's time is that of its writer, and one deletion is made of it.
+// TestMirrorExpires: the writer's clock sets when a key expires, and the key is deleted once.
 func TestMirrorExpires(t *testing.T) {
 	store := dbtest.NewTruth()
 	often := func(o *db.Options) { o.MaintenanceInterval = 5 * time.Millisecond }
@@ -442,8 +442,8 @@ func TestMirrorExpires(t *testing.T) {
 	}
 }
 
-// TestMirrorIsMended: a value that is damaged in the file is fetched again, and nobody is told to
-// delete it or to restore a backup: the store has it.
+// TestMirrorIsMended: a value that is damaged in the file is fetched from the store again, and the
+// error does not advise to delete the object or to restore a backup.
 func TestMirrorIsMended(t *testing.T) {
 	store := dbtest.NewTruth()
 	d := openMirror(t, store, t.TempDir(), quiet)
@@ -479,9 +479,9 @@ func TestMirrorIsMended(t *testing.T) {
 	}
 }
 
-// TestMirrorPassesOverWhatCannotBeRead: a value that the store itself cannot read is damaged, and
-// named once; all others are served, before and after a restart and a new fill. It can be written
-// again or deleted, and then no trace of it holds up anything.
+// TestMirrorPassesOverWhatCannotBeRead: a value that the store itself cannot read is reported as
+// damaged, and logged once. All other values are served, before and after a restart and a new fill.
+// After the value is written again or deleted, no error remains.
 func TestMirrorPassesOverWhatCannotBeRead(t *testing.T) {
 	store, dir := dbtest.NewTruth(), t.TempDir()
 	var logged lockedBuffer
@@ -507,7 +507,7 @@ func TestMirrorPassesOverWhatCannotBeRead(t *testing.T) {
 	bad := store.PutUnreadable("/k/a", []byte{8})
 	store.PutUnreadable("/k/deleted", []byte(nil))
 	next := mustPut(t, fresh, "/k/b", 0, "two")
-	// unreadable wants a database to say of a key that etcd has it so.
+	// unreadable expects the error that etcd's value of the key cannot be read.
 	unreadable := func(d *db.DB, key string, rev int64) {
 		t.Helper()
 		kv, ok, _, err := d.Get(t.Context(), key)
@@ -531,11 +531,11 @@ func TestMirrorPassesOverWhatCannotBeRead(t *testing.T) {
 		}
 	}
 	if want := []string{`/k/a "" true`, `/k/deleted "" true`, `/k/b "two" false`}; !slices.Equal(told, want) {
-		t.Errorf("a watch was told %q, want %q", told, want)
+		t.Errorf("a watch got %q, want %q", told, want)
 	}
 	unreadable(fresh, "/k/a", bad)
 	unreadable(old, "/k/a", bad)
-	// One that restarts goes on from there, one that was away is filled.
+	// A database that restarts continues from its revision; a new copy is filled.
 	if err := old.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -572,12 +572,12 @@ func TestMirrorPassesOverWhatCannotBeRead(t *testing.T) {
 		}
 	}
 	if text := logged.String(); !strings.Contains(text, "read again, or is gone\" key=/k/a") {
-		t.Errorf("the log does not say that it is over:\n%s", text)
+		t.Errorf("the log does not say that the value can be read again:\n%s", text)
 	}
 }
 
-// TestMirrorOfKeysWrittenTogether: keys that something has written at one revision hold up nobody.
-// Each gets a revision of its own, and its value stays.
+// TestMirrorOfKeysWrittenTogether: keys that another program wrote at one revision do not stop the
+// copies. Each key gets its own revision and keeps its value.
 func TestMirrorOfKeysWrittenTogether(t *testing.T) {
 	store := dbtest.NewTruth()
 	follows := openMirror(t, store, t.TempDir(), quiet)
@@ -601,9 +601,9 @@ func TestMirrorOfKeysWrittenTogether(t *testing.T) {
 	}
 }
 
-// TestMirrorsFile: a file of one kind is not opened as the other. A copy can be checked while it is
-// in use; it is not backed up, and one that is damaged is not restored from a backup: etcd has it
-// all.
+// TestMirrorsFile: Open refuses a copy without its store, and a database that is not a copy with a
+// store. A copy can be checked while it is in use. It cannot be backed up, and the error for a
+// damaged copy does not advise to restore a backup, because etcd has everything.
 func TestMirrorsFile(t *testing.T) {
 	store, dir := dbtest.NewTruth(), t.TempDir()
 	d, err := db.Open(db.Options{Dir: dir, Truth: store})

@@ -56,7 +56,7 @@ func (d *DB) checkMissing(c *sqlite.Conn, key string) error {
 	return checkNeighbours(c, key)
 }
 
-// learnLiveKeys reads the table up to the present revision; commits report later keys.
+// learnLiveKeys reads the table up to the present revision; commits add later keys.
 func (d *DB) learnLiveKeys(ctx context.Context) error {
 	const rows = 1000 // read at a time
 	l := d.live

@@ -46,7 +46,7 @@ func (m *model) at(rev int64) map[string]*changelog.Event {
 	return state
 }
 
-// write is an acknowledged write, list an answered list, conflict a refused write.
+// write is an acknowledged write, list a list with its result, conflict a refused write.
 type (
 	write struct {
 		key     string
@@ -75,16 +75,15 @@ type history struct {
 	err       error
 }
 
-// TestModel lets goroutines do random operations, and then checks every answer
-// they got against a model: the map that results from the log of changes. The
-// log itself is checked: every change follows from the one before it, every
-// acknowledged write is in it once, and nothing else but expiry.
+// TestModel lets goroutines do random operations, and then compares every result with a model: the
+// map that the log of changes leads to. It also checks the log: each change supersedes the one
+// before it, and the log has every acknowledged write once, and otherwise only expiries.
 func TestModel(t *testing.T) {
 	testModel(t, dbtest.Open(t, modelOptions))
 }
 
-// TestModelOfMirrors is TestModel over two copies of one store, each of which half of the
-// goroutines use.
+// TestModelOfMirrors is TestModel with two copies of one store; half of the goroutines use each
+// copy.
 func TestModelOfMirrors(t *testing.T) {
 	store := dbtest.NewTruth()
 	testModel(t, openMirror(t, store, t.TempDir(), modelOptions), openMirror(t, store, t.TempDir(), modelOptions))
@@ -196,7 +195,7 @@ func checkLog(t *testing.T, m *model, histories []history) {
 			}
 			delete(acked, e.Rev)
 		} else if !e.Deleted || state[e.Key] == nil || !bytes.HasPrefix(state[e.Key].Value, []byte("ttl")) {
-			t.Errorf("nobody wrote %s at revision %d", e.Key, e.Rev)
+			t.Errorf("no worker wrote %s at revision %d", e.Key, e.Rev)
 		}
 		if e.Deleted {
 			delete(state, e.Key)
@@ -216,7 +215,7 @@ func checkLog(t *testing.T, m *model, histories []history) {
 	}
 }
 
-// differed tells whether c's key was at another revision at some time.
+// differed reports whether c's key was at another revision at some time.
 func (m *model) differed(c conflict) bool {
 	var cur int64
 	for _, e := range m.log {
@@ -277,11 +276,10 @@ type worker struct {
 	rnd       *rand.Rand
 	h         *history
 	followers []*follower
-	told      *atomic.Int64 // the last revision that any worker was told of
+	told      *atomic.Int64 // the newest revision in a result of any worker
 }
 
-// saw fails if an answer is as of a revision before one that some worker was told of before the
-// question.
+// saw fails if a result has a lower revision than a result that any worker got before the request.
 func (w *worker) saw(what string, rev, told int64) error {
 	if rev < told {
 		return fmt.Errorf("%s is as of revision %d, after %d was answered", what, rev, told)
@@ -313,8 +311,8 @@ func (w *worker) run(ctx context.Context, steps int) {
 	}
 }
 
-// compact removes history, but none that a follower has still to read: being
-// dropped for slowness is right, and would end the test.
+// compact removes history, but none that a follower has yet to read: the database may drop a slow
+// follower, and that would end the test.
 func (w *worker) compact(ctx context.Context) error {
 	to := w.d.Revision() - w.rnd.Int64N(200) - 1
 	for _, f := range w.followers {

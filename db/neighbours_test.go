@@ -14,8 +14,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
-// indexPages calls fn with each page of the file that belongs to an index, in which
-// keys are text.
+// indexPages calls fn with each page of the file that belongs to an index of text keys.
 func indexPages(file []byte, fn func(page []byte)) {
 	const leaf, interior = 0x0a, 0x02
 	for at := 4096; at < len(file); at += 4096 {
@@ -25,9 +24,9 @@ func indexPages(file []byte, fn func(page []byte)) {
 	}
 }
 
-// TestDamagedIndex damages the entries of keys in the index of live keys, in ways that
-// SQLite does not notice. An object that is there is not reported as gone, and
-// nothing is created beside it.
+// TestDamagedIndex damages the entries of keys in the index of live keys, in ways that SQLite does
+// not notice. A get never reports an existing object as missing, and a create never makes a second
+// one.
 func TestDamagedIndex(t *testing.T) {
 	t.Parallel()
 	const objects = 3000 // the index has a level above its leaves
@@ -92,7 +91,7 @@ func TestDamagedIndex(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer d.Close()
-			d.ForgetLiveKeys(t) // of which these would be the proof
+			d.ForgetLiveKeys(t) // they would show the damage
 			for i := range damaged {
 				var corrupt *datafile.CorruptError
 				_, ok, _, err := d.Get(t.Context(), key(i))
@@ -112,16 +111,16 @@ func TestDamagedIndex(t *testing.T) {
 	}
 }
 
-// TestLostWriteOfIndex puts an older page of the index of live keys in the place of the newer
-// one, as a disk does that loses a write. The objects that were created between the two are not
-// reported as gone, and nothing is created beside them.
+// TestLostWriteOfIndex replaces a page of the index of live keys with its older version, like a
+// disk that loses a write. A get never reports an object that was created in between as missing,
+// and a create never makes a second one.
 func TestLostWriteOfIndex(t *testing.T) {
 	t.Parallel()
-	const objects, apart = 300, 10 // every tenth comes later, into pages that are there
+	const objects, apart = 300, 10 // every tenth key is written later, into pages that exist
 	dir := t.TempDir()
 	path := filepath.Join(dir, datafile.FileName)
 	key := func(i int) string { return fmt.Sprintf("/g/images/sha256:%048d", i) }
-	// write puts those that chosen tells and returns the file.
+	// write puts the chosen keys and returns the file.
 	write := func(chosen func(i int) bool) []byte {
 		t.Helper()
 		d, err := db.Open(db.Options{Dir: dir, Logger: quietLogger})
@@ -141,7 +140,7 @@ func TestLostWriteOfIndex(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := d.Close(); err != nil { // which leaves no log
+		if err := d.Close(); err != nil { // leaves no log
 			t.Fatal(err)
 		}
 		file, err := os.ReadFile(path)
@@ -150,7 +149,7 @@ func TestLostWriteOfIndex(t *testing.T) {
 		}
 		return file
 	}
-	// In the middle of an index's page half of the keys are missing when it has just been split.
+	// A page of an index that has just been split lacks half of the keys.
 	before := write(func(i int) bool { return i%apart != 0 })
 	after := write(func(i int) bool { return i%apart == 0 })
 	lost := 0
@@ -195,7 +194,8 @@ func TestLostWriteOfIndex(t *testing.T) {
 	}
 }
 
-// A value whose row was lost is damage, and not an object that is gone.
+// TestLostContents: if the row of a value is lost, the object is reported as damaged, not as
+// missing.
 func TestLostContents(t *testing.T) {
 	t.Parallel()
 	d, err := db.Open(db.Options{Dir: t.TempDir(), Logger: quietLogger})
@@ -214,8 +214,8 @@ func TestLostContents(t *testing.T) {
 	}
 }
 
-// TestLiveKeys: what is known of live keys is what the table has, after any writes and
-// after a start in the midst of others.
+// TestLiveKeys: liveKeys has the same keys and revisions as the table, after any writes and after a
+// start during writes.
 func TestLiveKeys(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -224,7 +224,7 @@ func TestLiveKeys(t *testing.T) {
 	key := func(i int) string { return fmt.Sprintf("/g/%05d", i) }
 	revs := map[string]int64{}
 	err := d.Write(t.Context(), func(tx *db.Tx) (err error) {
-		for i := range 2500 { // more than are read at a time
+		for i := range 2500 { // more than one read returns
 			if revs[key(i)], err = tx.PutTx(key(i), 0, []byte("v")); err != nil {
 				return err
 			}
@@ -263,8 +263,8 @@ func TestLiveKeys(t *testing.T) {
 	check("from the table")
 }
 
-// TestMissingKeyIsMissing: in a database that is whole, a key that is not there is not
-// there, and can be created: at the ends, between others, and after a deletion.
+// TestMissingKeyIsMissing: in an intact database, a get reports a missing key as missing, and a
+// create succeeds: before and after all keys, between them, and after a deletion.
 func TestMissingKeyIsMissing(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, quiet)

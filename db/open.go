@@ -119,7 +119,7 @@ func open(opts Options) (_ *DB, err error) {
 		if err := m.checkOwn(writer); err != nil {
 			return nil, err
 		}
-		// A machine that loses power may lose the last commits, and the store has them.
+		// If the machine loses power, the file may lose its last commits, but the store still has them.
 		// https://sqlite.org/pragma.html#pragma_synchronous
 		if err := writer.Run("PRAGMA synchronous=NORMAL"); err != nil {
 			return nil, err
@@ -127,7 +127,7 @@ func open(opts Options) (_ *DB, err error) {
 		d.authority = m
 		d.wg.Add(1)
 		defer func() { go m.run() }()
-	} else if err := mirrors(writer, d.path); err != nil {
+	} else if err := refuseMirror(writer, d.path); err != nil {
 		return nil, err
 	}
 	d.wg.Add(4)
@@ -185,7 +185,7 @@ func (d *DB) noticeLoss(c *sqlite.Conn) error {
 	if d.revisionFile, last, err = datafile.OpenRevisionFile(d.dir, d.log); err != nil || last <= have || d.opts.Truth != nil {
 		return err
 	}
-	rev, err := datafile.BeginLife(c, d.path, last, d.clock.Now())
+	rev, err := datafile.BeginEpoch(c, d.path, last, d.clock.Now())
 	if err != nil {
 		return err
 	}

@@ -37,12 +37,13 @@ type RangeOptions struct {
 	From string
 	// Rev reads the state at this revision; 0 is the newest.
 	Rev int64
-	// Since allows, when Rev is 0, the state at this or any later revision; with 0, the state must not
-	// be older than the call.
+	// Since is used if Rev is 0: the state may be as old as this revision. If both are 0, it is not
+	// older than the call.
 	Since int64
-	// Limit bounds the rows; at most, and by default, MaxRangeRows.
+	// Limit bounds the rows. MaxRangeRows is the largest limit, and the default.
 	Limit int
-	// Bytes closes the page at the value that makes them full; 0 is the most, 4 MiB.
+	// Bytes closes the page after the value with which the page's values reach this size. 4 MiB is the
+	// largest size, and the default.
 	Bytes int
 	// Index reads only the keys that all of these queries find, each once. The first should find
 	// the fewest. The indexes must be Ready.
@@ -60,8 +61,8 @@ type RangeOptions struct {
 type IndexQuery struct {
 	Index  *Index
 	Values []string
-	// Part, if it is not empty, finds instead the keys with a value that contains it. Letters of ASCII
-	// in either case are alike. All values of the index are read for it, but no other.
+	// Part, if it is not empty, replaces Values: the query finds the keys with a value that contains
+	// it, whatever the case of ASCII letters. It reads all values of this index and of no other.
 	Part string
 }
 
@@ -69,13 +70,13 @@ type IndexQuery struct {
 type Page struct {
 	// Rev is the revision the page shows. Read the next page at it.
 	Rev int64
-	// KVs are in the order of their keys, unless RangeOptions.Newest asked for another.
+	// KVs are in the order of their keys, unless RangeOptions.Newest is set.
 	KVs []KV
 	// More is set when the range has keys after the last of KVs. The next page
 	// starts at that key followed by a zero byte.
 	More bool
-	// Remaining is the number of keys after the page, when More is set and
-	// RangeOptions.Count asked for it; otherwise it may be 0.
+	// Remaining is the number of keys after the page, when More and RangeOptions.Count are set;
+	// otherwise it may be 0.
 	Remaining int64
 }
 
@@ -83,14 +84,14 @@ type Page struct {
 // prefix. Keys are UTF-8 text, so 0xff is after all of them.
 func prefixEnd(prefix string) string { return prefix + "\xff" }
 
-// Get returns the newest revision of key, and ok false when the key does not exist. The answer is
-// no older than revision atLeast.
+// Get returns the newest revision of key, and ok false when the key does not exist. The result is
+// at least as new as revision atLeast.
 func (d *DB) Get(ctx context.Context, key string) (kv KV, ok bool, atLeast int64, err error) {
 	return d.GetSince(ctx, key, 0)
 }
 
-// GetSince is Get for an answer as of revision since or any later one; with 0, the answer is no
-// older than the call.
+// GetSince is Get, but the result may be as old as revision since. If since is 0, it is not older
+// than the call.
 func (d *DB) GetSince(ctx context.Context, key string, since int64) (kv KV, ok bool, atLeast int64, err error) {
 	err = d.caughtUp(ctx, since, func() error {
 		kv, ok, atLeast, err = d.get(ctx, key)
@@ -149,7 +150,7 @@ func (d *DB) GetAt(ctx context.Context, key string, rev int64) (kv KV, ok bool, 
 	return kv, ok, err
 }
 
-// checkRev reports whether the state at rev can be read. Call it again after the read: compaction
+// checkRev fails if the state at rev cannot be read. Call it again after the read: compaction
 // raises the limit before it removes rows.
 func (d *DB) checkRev(rev int64) error {
 	if rev < d.compacted.Load() {
@@ -161,9 +162,9 @@ func (d *DB) checkRev(rev int64) error {
 	return nil
 }
 
-// The range queries. Contents are joined last, row by row, so that a page reads only the
-// values it returns. The state at a revision is the keys that are live since then or
-// longer, merged with those that were superseded after it.
+// The range queries. Contents are joined last, row by row, so that a page reads only the values it
+// returns. The state at a revision is the live rows that are not newer than it, merged with the
+// rows that were superseded after it.
 const (
 	rangeLive = `SELECT key, rev FROM revisions INDEXED BY live
 		WHERE until IS NULL AND key >= ?1 AND key < ?2 ORDER BY key LIMIT ?3`
@@ -177,15 +178,15 @@ const (
 	withValues = `SELECT s.key, s.rev, c.sum, c.value FROM (%s) s CROSS JOIN contents c ON c.rev = s.rev`
 )
 
-// Rows superseded after ?4 are found in the history of the range, in the order of keys, or from the
-// changes after it, which are gathered and sorted.
+// There are two ways to find the rows that were superseded after ?4: byHistory reads the history of
+// the range in the order of keys; byChanges collects the changes after ?4 and sorts them.
 const (
 	byHistory = "revisions INDEXED BY history WHERE until > ?4"
 	byChanges = "revisions NOT INDEXED WHERE rev IN (SELECT prev_rev FROM revisions WHERE rev > ?4)"
 )
 
-// fewChanges is up to how many changes are gathered. The history of five minutes may have a hundred
-// times as many. A variable for tests.
+// fewChanges is the largest number of changes for which byChanges is used. The history of five
+// minutes may have a hundred times as many. A variable for tests.
 var fewChanges int64 = 100
 
 // superseded returns the FROM clause that finds rows superseded after a revision.

@@ -9,7 +9,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
-// indexedRange is a page of the keys that some queries of indexes find.
+// indexedRange describes a page of the keys that index queries find.
 type indexedRange struct {
 	prefix, from, end string // of all keys; the first key; after the last key
 	limit             int64  // rows
@@ -42,15 +42,15 @@ const (
 	withIndexedValues = `SELECT s.key, s.rev, c.sum, c.value, s.indexed FROM (%s) s CROSS JOIN contents c ON c.rev = s.rev`
 )
 
-// fewMatches is up to how many revisions are collected and sorted for a page of limit rows.
-// Collecting m revisions takes m steps. Reading keys until a page is full takes limit * objects / m
-// steps, each about twice as long. A variable for tests.
+// fewMatches is the largest number of revisions that are collected and sorted for a page of limit
+// rows (rangeSparse). Collecting m revisions takes m steps. Reading keys until a page is full takes
+// limit * objects / m steps, each about twice as long. A variable for tests.
 var fewMatches = func(limit, objects int64) int64 {
 	return int64(math.Sqrt(2 * float64(limit) * float64(objects)))
 }
 
-// fewValues is up to how many values SQL searches for. Each costs about as much as reading the row
-// here.
+// fewValues is the largest number of values of a query that SQL searches for. Each costs about as
+// much as passing the row to Go.
 const fewValues = 2
 
 // indexFilter has the values of some queries, by index.
@@ -94,7 +94,7 @@ func (f indexFilter) has(i int, value []byte) bool {
 // part is q.Part as the function lower of SQL writes it.
 func (q IndexQuery) part() string { return lower(q.Part) }
 
-// lower is the function of SQL: it changes the letters of ASCII alone.
+// lower works like SQL's function lower: it changes only ASCII letters.
 func lower(text string) string {
 	return strings.Map(func(r rune) rune {
 		if 'A' <= r && r <= 'Z' {

@@ -12,8 +12,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
-// A reader can see a commit a moment before the writer has counted it. What it has
-// seen is not in the future when it comes back with it.
+// A reader can see a commit a moment before the writer has recorded its revision. A later request
+// at that revision must not fail with ErrFutureRevision.
 func TestWhatWasReadIsNotInTheFuture(t *testing.T) {
 	t.Parallel()
 	for name, read := range map[string]func(d *db.DB) (int64, error){
@@ -35,7 +35,7 @@ func TestWhatWasReadIsNotInTheFuture(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d.SetRevision(put - 1) // as it is until the writer has counted
+			d.SetRevision(put - 1) // as before the writer has recorded the revision
 			seen, err := read(d)
 			if err != nil || seen != put {
 				t.Fatalf("read revision %d, %v; want %d", seen, err, put)
@@ -47,8 +47,8 @@ func TestWhatWasReadIsNotInTheFuture(t *testing.T) {
 	}
 }
 
-// What was compacted between the question and the reading is not taken for what
-// there was.
+// If compaction runs between a request's start and its read, the request fails with ErrCompacted
+// instead of returning an incomplete result.
 func TestCompactionBeforeTheRead(t *testing.T) {
 	t.Parallel()
 	for name, read := range map[string]func(d *db.DB, rev int64) error{
@@ -77,7 +77,7 @@ func TestCompactionBeforeTheRead(t *testing.T) {
 			go func() { got <- read(d, old) }()
 			for deadline := time.Now().Add(time.Minute); !waitsForAReader(name); time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
-					t.Fatal("nobody waits for a reader")
+					t.Fatal("no goroutine waits for a reader")
 				}
 			}
 			if err := d.Compact(t.Context(), newer); err != nil {
@@ -91,7 +91,7 @@ func TestCompactionBeforeTheRead(t *testing.T) {
 	}
 }
 
-// waitsForAReader says whether a goroutine waits below a function.
+// waitsForAReader reports whether a goroutine waits within a function.
 func waitsForAReader(function string) bool {
 	buf := make([]byte, 1<<20)
 	buf = buf[:runtime.Stack(buf, true)]
@@ -103,8 +103,8 @@ func waitsForAReader(function string) bool {
 	return false
 }
 
-// TestEndlessQuery: a query that reads without end ends with its context, and the
-// connection goes on with others.
+// TestEndlessQuery: a query that would never end is stopped when its context is done, and the
+// connection then serves other queries.
 func TestEndlessQuery(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, quiet, func(o *db.Options) { o.Readers = 1 })
@@ -116,7 +116,7 @@ func TestEndlessQuery(t *testing.T) {
 		})
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a query without end: %v, want that its time is over", err)
+			t.Errorf("a query without end: %v, want the context's error", err)
 		}
 		if n, _, err := d.Totals(t.Context(), "/"); err != nil || n != 0 {
 			t.Errorf("the next query: %d, %v", n, err)
@@ -124,7 +124,7 @@ func TestEndlessQuery(t *testing.T) {
 	}
 }
 
-// The newest keys come first, with their values, whatever has been overwritten and deleted.
+// TestNewest: the newest keys come first, with their values, also after updates and deletions.
 func TestNewest(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t)

@@ -7,8 +7,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
-// TestStatementsReachNothingElse: what a schema of somebody else could try if it slipped past the
-// look at it is refused by the connection itself.
+// TestStatementsReachNothingElse: the connection itself refuses the statements of a foreign schema,
+// in case the check of the schema misses it.
 func TestStatementsReachNothingElse(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, quiet)
@@ -23,7 +23,7 @@ func TestStatementsReachNothingElse(t *testing.T) {
 		"CREATE VIRTUAL TABLE f USING fts5 (x)",
 	} {
 		if err := d.Write(t.Context(), func(t *db.Tx) error { return t.ExecSQL(statement) }); err == nil {
-			t.Errorf("%s was carried out", statement)
+			t.Errorf("%s was executed", statement)
 		}
 	}
 	if err := d.Write(t.Context(), func(t *db.Tx) error { return t.ExecSQL("PRAGMA trusted_schema = OFF") }); err != nil {

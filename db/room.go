@@ -3,9 +3,9 @@ package db
 import "database/sql/driver"
 
 const (
-	// smallUpdate and smallGrowth bound the size of an update's value, and its growth, that is
-	// accepted even when there is no room. So leases can be renewed, and objects can be marked for
-	// deletion.
+	// Even when there is no room, an update is accepted if its value has at most smallUpdate bytes,
+	// and at most smallGrowth more than before. So leases can be renewed, and objects can be marked
+	// for deletion.
 	smallUpdate = 16 << 10
 	smallGrowth = 1 << 10
 	// pageSize is SQLite's default.

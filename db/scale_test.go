@@ -163,7 +163,7 @@ func benchScale(b *testing.B, objects int) {
 	})
 }
 
-// lastPage returns the key from which a page is the last one.
+// lastPage returns the key at which the last page begins.
 func lastPage(b *testing.B, d *db.DB, rows int) string {
 	from, err := d.QueryText(`SELECT min(key) FROM (SELECT key FROM revisions INDEXED BY live
 		WHERE until IS NULL AND key >= '/g/images/' AND key < '/g/images0' ORDER BY key DESC LIMIT ?)`, int64(rows))
@@ -173,7 +173,7 @@ func lastPage(b *testing.B, d *db.DB, rows int) string {
 	return from
 }
 
-// rss is the resident memory in MiB, 0 where /proc does not tell.
+// rss is the resident memory in MiB, or 0 without /proc.
 func rss() float64 {
 	b, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

@@ -29,7 +29,7 @@ func TestMigrate(t *testing.T) {
 	}
 }
 
-// What indexes hold is still found after their table has changed.
+// TestMigrateIndexes: index entries are still found after a migration of their table.
 func TestMigrateIndexes(t *testing.T) {
 	dir := t.TempDir()
 	fill := "INSERT INTO indexes (id, prefix, name, built) VALUES (1, '/a/', 'color', -1); INSERT INTO directories VALUES ('/a/', 3, 10); UPDATE meta SET value = 4 WHERE name = 'revision';"
@@ -65,7 +65,7 @@ func TestMigrateFails(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "schema version") {
 		t.Fatalf("a failing step: %v, want an error naming the version", err)
 	}
-	// The half that worked must be gone, so that a mended step can run.
+	// The first half of the step must be undone, so that a corrected step can run.
 	if err := db.Migrate(path, append(good, "CREATE TABLE half (x);")); err != nil {
 		t.Errorf("after the failed step: %v", err)
 	}

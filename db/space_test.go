@@ -26,13 +26,13 @@ func reserved(dir string, log *lockedBuffer) db.Options {
 	}
 }
 
-// fillDatabase puts values of 50 kB until one is refused, and returns how many are there.
+// fillDatabase puts values of 50 kB until one is refused, and returns how many were stored.
 func fillDatabase(t *testing.T, d *db.DB, reason string) (n int) {
 	t.Helper()
 	return fillFurther(t, d, 0, reason)
 }
 
-// fillFurther does so where n values are there.
+// fillFurther does the same in a database that has n values.
 func fillFurther(t *testing.T, d *db.DB, n int, reason string) int {
 	t.Helper()
 	value := bytes.Repeat([]byte("x"), 50_000)
@@ -62,8 +62,8 @@ func mustDelete(t *testing.T, d *db.DB, key string) {
 	}
 }
 
-// TestFullDiskIsEmptiedByDeletions: on a disk that is full everything can be
-// deleted, small objects can be updated, and then everything can be written again.
+// TestFullDiskIsEmptiedByDeletions: on a full disk every object can be deleted and small objects
+// can be updated; after that, everything can be written again.
 func TestFullDiskIsEmptiedByDeletions(t *testing.T) {
 	dbtest.OnSmallDisk(t, 64<<20, func(dir string) {
 		var log lockedBuffer
@@ -78,7 +78,7 @@ func TestFullDiskIsEmptiedByDeletions(t *testing.T) {
 			t.Fatalf("only %d values fit", n)
 		}
 		if d.WriteFault() == nil || gauge(t, d, "writable") != 0 {
-			t.Errorf("a full disk is not told of: %v, writable %v", d.WriteFault(), gauge(t, d, "writable"))
+			t.Errorf("a full disk is not reported: %v, writable %v", d.WriteFault(), gauge(t, d, "writable"))
 		}
 		const line = `level=ERROR msg="the disk is full`
 		eventually(t, "the log has "+line, func() bool { return strings.Contains(log.String(), line) })
@@ -108,8 +108,8 @@ func TestFullDiskIsEmptiedByDeletions(t *testing.T) {
 		if fi, err := os.Stat(filepath.Join(dir, "data", "reserve")); err != nil || fi.Size() != 16<<20 {
 			t.Errorf("the reserve is not whole again: %v, %v", fi, err)
 		}
-		// Writes go on as soon as there is some room: they may meet the end of the disk once more
-		// before the history is gone.
+		// Writes succeed as soon as there is some room. They may fill the disk once more before the
+		// history is compacted.
 		again := 0
 		eventually(t, fmt.Sprintf("that a quarter of the %d values fits again", n), func() bool {
 			again = fillFurther(t, d, again, "disk is full")
@@ -118,7 +118,8 @@ func TestFullDiskIsEmptiedByDeletions(t *testing.T) {
 	})
 }
 
-// TestNearlyFullDiskIsWarnedAbout: at the default level, while it can still be written.
+// TestNearlyFullDiskIsWarnedAbout: at the default log level there is a warning while writes still
+// succeed.
 func TestNearlyFullDiskIsWarnedAbout(t *testing.T) {
 	dbtest.OnSmallDisk(t, 64<<20, func(dir string) {
 		var log lockedBuffer
@@ -143,8 +144,8 @@ func TestNearlyFullDiskIsWarnedAbout(t *testing.T) {
 	})
 }
 
-// TestStartOnFullDisk: a database on a disk that is full to the last byte is opened,
-// read and deleted from, after it was closed as well as after it was killed.
+// TestStartOnFullDisk: on a disk that is full to the last byte, a database can be opened, read, and
+// its objects deleted, after its process has ended or was killed.
 func TestStartOnFullDisk(t *testing.T) {
 	for _, how := range []string{"closed", "killed"} {
 		t.Run(how, func(t *testing.T) {
@@ -180,7 +181,7 @@ func TestStartOnFullDisk(t *testing.T) {
 				opts.Dir = data
 				d = dbtest.OpenOptions(t, opts)
 				if d.WriteFault() == nil {
-					t.Error("a start on a full disk does not tell of it")
+					t.Error("a start on a full disk does not report that")
 				}
 				for i := range 100 {
 					mustDelete(t, d, fmt.Sprintf("/a/%04d", i))
@@ -194,8 +195,8 @@ func TestStartOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestStartWithNothingToSpare: nothing is held back, and somebody has taken the last
-// byte. What a killed process left can be read.
+// TestStartWithNothingToSpare: there is no reserve, and the disk is full to the last byte. The
+// files of a killed process can still be read.
 func TestStartWithNothingToSpare(t *testing.T) {
 	dbtest.OnSmallDisk(t, 64<<20, func(dir string) {
 		var log lockedBuffer
@@ -215,7 +216,7 @@ func TestStartWithNothingToSpare(t *testing.T) {
 			t.Errorf("get: found %v, %v", ok, err)
 		}
 		if second.WriteFault() == nil {
-			t.Error("a start on a full disk does not tell of it")
+			t.Error("a start on a full disk does not report that")
 		}
 		_ = second.Close() // the log cannot be copied
 	})
@@ -229,19 +230,19 @@ func copyDir(t *testing.T, from, to string) {
 	}
 }
 
-// TestDeletionsLeaveRoomForCompaction: when hardly anything is left of the reserve,
-// deletions wait, as only compaction can make room then.
+// TestDeletionsLeaveRoomForCompaction: when the reserve is almost used up, deletions are refused,
+// because only compaction can make room then.
 func TestDeletionsLeaveRoomForCompaction(t *testing.T) {
 	dbtest.OnSmallDisk(t, 64<<20, func(dir string) {
 		var log lockedBuffer
-		// half of the reserve, which nothing else can take meanwhile
+		// the ballast takes half of the reserve's space, so that nothing else can
 		ballast := filepath.Join(dir, "ballast")
 		if err := os.WriteFile(ballast, make([]byte, 8<<20), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		d := dbtest.OpenOptions(t, reserved(filepath.Join(dir, "data"), &log))
 		fillDatabase(t, d, "disk is full")
-		// The log's copy would take the ballast's place.
+		// A checkpoint would need the ballast's space.
 		defer d.HoldCheckpoints()()
 		if err := os.Truncate(filepath.Join(dir, "data", "reserve"), 0); err != nil {
 			// as if used up
@@ -260,7 +261,7 @@ func TestDeletionsLeaveRoomForCompaction(t *testing.T) {
 			}
 			rev = kv.Rev
 			if _, err := d.Delete(t.Context(), key, rev); !errors.As(err, &full) && (err != nil || i == 3) {
-				t.Fatalf("deletion %d took what compaction needs: %v", i, err)
+				t.Fatalf("deletion %d took the space that compaction needs: %v", i, err)
 			}
 		}
 		if err := os.Remove(ballast); err != nil {
@@ -273,8 +274,8 @@ func TestDeletionsLeaveRoomForCompaction(t *testing.T) {
 	})
 }
 
-// TestQuota: at the quota writes that grow are refused by name, deletions go on, and
-// once deleted objects have left the file everything is written again.
+// TestQuota: at the quota, growing writes are refused with an error that names the quota, and
+// deletions succeed. Once the deleted objects have left the file, all writes succeed.
 func TestQuota(t *testing.T) {
 	var log lockedBuffer
 	o := reserved(t.TempDir(), &log)
@@ -286,7 +287,7 @@ func TestQuota(t *testing.T) {
 		t.Errorf("%d values of 50 kB fit into 4 MiB", n)
 	}
 	if fault := d.WriteFault(); fault == nil || gauge(t, d, "writable") != 0 || gauge(t, d, "quota_bytes") != 4<<20 {
-		t.Errorf("the quota is not told of: %v", fault)
+		t.Errorf("the full quota is not reported: %v", fault)
 	}
 	put(t, d, "/b/lease", lease, "renewed by 2")
 	for i := range n {
@@ -308,6 +309,6 @@ func TestNoReserveByDefault(t *testing.T) {
 	d := dbtest.Open(t)
 	put(t, d, "/a/1", 0, "v")
 	if _, err := os.Stat(filepath.Join(filepath.Dir(d.Path()), "reserve")); !os.IsNotExist(err) {
-		t.Errorf("a reserve that nobody asked for: %v", err)
+		t.Errorf("a reserve without the option: %v", err)
 	}
 }

@@ -116,8 +116,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestFileShrinks: what is deleted and compacted is given back to the file
-// system, while the store is in use.
+// TestFileShrinks: the space of deleted and compacted objects is returned to the file system while
+// the store is in use.
 func TestFileShrinks(t *testing.T) {
 	d := dbtest.Open(t, func(o *db.Options) { o.HistoryWindow = time.Millisecond; o.MaintenanceInterval = time.Millisecond })
 	ctx := t.Context()
@@ -149,8 +149,8 @@ func TestFileShrinks(t *testing.T) {
 	}
 }
 
-// TestLogIsBounded: the log is cut back though reads and commits follow each
-// other without a pause.
+// TestLogIsBounded: the log is truncated even if reads and commits follow each other without a
+// pause.
 func TestLogIsBounded(t *testing.T) {
 	const limit = 4 << 20
 	t.Cleanup(db.SetWALLimit(limit))
@@ -186,7 +186,7 @@ func TestLogIsBounded(t *testing.T) {
 			cuts++
 		}
 		if size = now; time.Now().After(deadline) {
-			t.Fatalf("the log was cut back %d times; it has %d bytes", cuts, size)
+			t.Fatalf("the log was truncated %d times; it has %d bytes", cuts, size)
 		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 // Arguments of a statement are int64, string, []byte or nil.
 type Snapshot struct{ c *sqlite.Conn }
 
-// Each calls fn with every row of a query, until fn returns an error. The row is
-// reused; its strings and byte slices are the caller's to keep.
+// Each calls fn with every row of a query, until fn returns an error. Each reuses the row, but fn
+// may keep its strings and byte slices.
 func (s Snapshot) Each(fn func(row []driver.Value) error, sql string, args ...any) error {
 	return s.c.Each(fn, sql, args...)
 }
@@ -60,9 +60,9 @@ func (d *DB) Read(ctx context.Context, fn func(Snapshot) error) error {
 	return d.snapshot(ctx, func(c *sqlite.Conn) error { return fn(Snapshot{c}) })
 }
 
-// Transact runs fn in the next commit, which other writers share, and returns once that is durable.
-// When fn returns an error, its writes are undone. fn must be short, must not call other methods of
-// DB, and may run twice, so it must have no other effects.
+// Transact runs fn in the next commit, which other writers share, and returns once the commit is
+// durable. If fn returns an error, its writes are undone. fn must be short, must not call other
+// methods of DB, and may run twice, so it must have no other effects.
 func (d *DB) Transact(ctx context.Context, fn func(Transaction) error) error {
 	return d.write(ctx, func(t *tx) error { return fn(Transaction{Snapshot{t.c}, t}) })
 }

@@ -85,7 +85,7 @@ func TestViews(t *testing.T) {
 		}
 	}
 	if _, err := open(boats, boats); err == nil {
-		t.Error("a view declared twice was taken")
+		t.Error("a view declared twice was accepted")
 	}
-	dbtest.OpenOptions(t, db.Options{Dir: dir}) // whole, and without views
+	dbtest.OpenOptions(t, db.Options{Dir: dir}) // intact, and without views
 }

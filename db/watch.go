@@ -47,9 +47,9 @@ func (d *DB) RangeAndWatch(ctx context.Context, prefix string, visit func(KV)) (
 	}
 }
 
-// Follow calls visit with each key below prefix, then with each change of one, until ctx is done.
-// Of a key that is gone, the value is nil. It returns nil as soon as changes may have been missed:
-// call it again.
+// Follow calls visit with each key below prefix, and then with each changed key, until ctx is done.
+// A deleted key has a nil value. Follow returns nil as soon as it may have missed changes: call it
+// again.
 func (d *DB) Follow(ctx context.Context, prefix string, visit func(KV)) error {
 	w, err := d.RangeAndWatch(ctx, prefix, visit)
 	if err != nil {
@@ -82,7 +82,7 @@ func (d *DB) Follow(ctx context.Context, prefix string, visit func(KV)) error {
 	}
 }
 
-// fileEvents reads events from the file that the changelog has dropped.
+// fileEvents reads from the file the events that the changelog has dropped.
 type fileEvents struct{ *DB }
 
 // maxEventScan bounds the rows one statement of EventsBetween looks at.

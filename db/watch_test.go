@@ -31,7 +31,7 @@ func poll(t *testing.T, w *changelog.Watcher) (keys []string) {
 func TestWatchScope(t *testing.T) {
 	d := dbtest.Open(t)
 	if _, err := d.Watch("/a", false, 1); err == nil {
-		t.Error("a prefix that ends within a name was taken")
+		t.Error("a prefix that ends within a name was accepted")
 	}
 	tests := []struct {
 		key   string
@@ -80,8 +80,8 @@ func TestWatchScope(t *testing.T) {
 	}
 }
 
-// TestSlowWatcher leaves a watcher asleep while the changelog and then the history
-// move past it.
+// TestSlowWatcher lets a watcher sleep until first the changelog and then the history no longer
+// have its revision.
 func TestSlowWatcher(t *testing.T) {
 	d := dbtest.Open(t, func(o *db.Options) { o.ChangelogBytes = 2000; o.MaintenanceInterval = time.Hour })
 	slow, _ := d.Watch("/a/", false, d.Revision())
@@ -108,8 +108,8 @@ func TestSlowWatcher(t *testing.T) {
 	}
 }
 
-// TestQuietWatcher: a watcher of something that does not change survives any
-// amount of history of other things.
+// TestQuietWatcher: a watcher of a key that does not change survives any number of changes of other
+// keys.
 func TestQuietWatcher(t *testing.T) {
 	d := dbtest.Open(t, func(o *db.Options) { o.ChangelogBytes = 2000; o.MaintenanceInterval = time.Hour })
 	w, _ := d.Watch("/quiet/", false, d.Revision())
@@ -130,8 +130,8 @@ func TestQuietWatcher(t *testing.T) {
 	}
 }
 
-// TestWatchFuture: a revision that has not happened is one that a client saw in an
-// earlier epoch of the database. To wait for it would be to miss what comes before.
+// TestWatchFuture: a client that names a revision in the future saw it in an earlier epoch of the
+// database. A watch that waited for this revision would miss the changes before it.
 func TestWatchFuture(t *testing.T) {
 	d := dbtest.Open(t)
 	w, _ := d.Watch("/a/", false, d.Revision()+2)

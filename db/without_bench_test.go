@@ -13,8 +13,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
-// BenchmarkWithout tells what shared commits and the loop that copies the log buy: durable writes
-// by sixteen writers with each, and without it. p99-ms is of one write.
+// BenchmarkWithout measures the effect of shared commits and of the loop that copies the log:
+// durable writes by sixteen writers with and without each. p99-ms is the time of one write.
 func BenchmarkWithout(b *testing.B) {
 	for _, m := range []struct {
 		name string
@@ -52,8 +52,8 @@ func BenchmarkWithout(b *testing.B) {
 	}
 }
 
-// BenchmarkReplay has watchers come back to events that are read from the file, at once. An
-// operation is one that all have seen.
+// BenchmarkReplay lets many watchers read the same events from the file at once. An operation is an
+// event that all have seen.
 func BenchmarkReplay(b *testing.B) {
 	const events, watchers = 500, 100
 	for _, shared := range []bool{true, false} {

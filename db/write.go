@@ -41,9 +41,9 @@ type Write struct {
 	TTL    time.Duration
 }
 
-// PutAll does several writes, as Put does. A database of its own does all or none, in one commit. A
-// copy of a store does several at a time, and the last one when it has done the others; if that
-// fails, some may be done.
+// PutAll does several writes, each as Put does. A database that is not a copy does all or none, in
+// one commit. A copy of a store does several at a time, and the last one after all others; if it
+// fails, some may have been done.
 func (d *DB) PutAll(ctx context.Context, writes []Write) error {
 	if len(writes) == 0 {
 		return nil
@@ -51,8 +51,8 @@ func (d *DB) PutAll(ctx context.Context, writes []Write) error {
 	return d.authority.putAll(ctx, writes)
 }
 
-// PutEach does several writes, each as Put does it by itself, and returns the error of each. A
-// database of its own does them in one commit.
+// PutEach does several independent writes, each as Put does, and returns the error of each. A
+// database that is not a copy does them in one commit.
 func (d *DB) PutEach(ctx context.Context, writes []Write) []error {
 	errs := make([]error, len(writes))
 	if len(writes) > 0 {
@@ -70,7 +70,7 @@ func (d *DB) Delete(ctx context.Context, key string, expect int64) (rev int64, e
 	return d.authority.delete(ctx, key, expect)
 }
 
-// expiring is a key whose time has come, at a revision.
+// expiring is a key whose time to live has passed, and its revision.
 type expiring struct {
 	rev int64
 	key string
@@ -82,8 +82,7 @@ type authority interface {
 	putAll(ctx context.Context, writes []Write) error
 	putEach(ctx context.Context, writes []Write, errs []error)
 	delete(ctx context.Context, key string, expect int64) (rev int64, err error)
-	// expire deletes those of the keys that are still at their revisions, and returns how many
-	// these are.
+	// expire deletes the keys that are still at their revisions, and returns how many it deleted.
 	expire(ctx context.Context, keys []expiring) (expired int, err error)
 	// catchUp waits until the file has revision since or, with 0, every change that was acknowledged
 	// before the call. A read after it is valid if catchUp, called again with 1, returns the same
@@ -162,7 +161,7 @@ func (d local) expire(ctx context.Context, keys []expiring) (expired int, err er
 			switch _, err := t.delete(k.key, k.rev); {
 			case err == nil:
 				expired++
-			case !errors.Is(err, ErrConflict): // else the key was written since and has a new life
+			case !errors.Is(err, ErrConflict): // a conflict: the key was written again
 				return err
 			}
 		}

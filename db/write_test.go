@@ -61,7 +61,7 @@ func TestKeyLimits(t *testing.T) {
 	d := dbtest.Open(t)
 	for _, key := range []string{"", string(make([]byte, db.MaxKeySize+1))} {
 		if _, err := d.Put(t.Context(), key, 0, nil, db.PutOptions{}); err == nil {
-			t.Errorf("a key of %d bytes was taken", len(key))
+			t.Errorf("a key of %d bytes was accepted", len(key))
 		}
 	}
 	if rev := put(t, d, "/empty", 0, ""); rev == 0 {
@@ -69,8 +69,8 @@ func TestKeyLimits(t *testing.T) {
 	}
 }
 
-// TestGroupCommit lets many writers share commits, one in three of which fails
-// after it has written: only its own writes may be taken back.
+// TestGroupCommit lets many writers share commits. One writer in three fails after it has written:
+// only its own writes may be undone.
 func TestGroupCommit(t *testing.T) {
 	d := dbtest.Open(t)
 	boom := errors.New("boom")
@@ -114,13 +114,13 @@ func TestGroupCommit(t *testing.T) {
 	}
 	for _, kv := range page.KVs {
 		if !revs[kv.Rev] {
-			t.Errorf("%s has revision %d, which nobody was given", kv.Key, kv.Rev)
+			t.Errorf("%s has revision %d, which no writer got", kv.Key, kv.Rev)
 		}
 	}
 }
 
-// TestLargeWriteFailsAlone fills the disk with one writer of a shared commit:
-// the others must not notice.
+// TestLargeWriteFailsAlone fills the disk with one writer of a shared commit: the other writes must
+// succeed.
 func TestLargeWriteFailsAlone(t *testing.T) {
 	d := dbtest.Open(t, func(o *db.Options) { o.MaxPageCount = 200 })
 	hold, held := make(chan struct{}), make(chan struct{}, 2) // a closure may run twice

@@ -9,8 +9,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
-// TestPutAll: a database of its own does all writes or none, a copy of a store does the last one
-// only after the others.
+// TestPutAll: a database that is not a copy does all writes or none; a copy of a store does the
+// last one only after the others.
 func TestPutAll(t *testing.T) {
 	own := dbtest.Open(t)
 	copied := dbtest.Open(t, func(o *db.Options) { o.Truth = dbtest.NewTruth() })

@@ -233,10 +233,10 @@ func restoreInto(ctx context.Context, backup io.Reader, tmp string, last int64) 
 	if err := datafile.DeclareViews(c, nil); err != nil { // the server declares its own views
 		return 0, err
 	}
-	if rev, err = datafile.BeginLife(c, copied, last, time.Now()); err != nil {
+	if rev, err = datafile.BeginEpoch(c, copied, last, time.Now()); err != nil {
 		return 0, err
 	}
-	return rev, c.Run("PRAGMA wal_checkpoint(TRUNCATE)") // the one file is all there is to move
+	return rev, c.Run("PRAGMA wal_checkpoint(TRUNCATE)") // then only this one file must be moved
 }
 
 // copyTo copies in to a new file.

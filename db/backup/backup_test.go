@@ -63,7 +63,7 @@ func TestRestoreRefuses(t *testing.T) {
 				t.Errorf("%v, want an error with %q", err, tt.want)
 			}
 			if strings.Contains(fmt.Sprint(err), "stop the server") {
-				t.Errorf("%v: what to do is that of a server's database", err)
+				t.Errorf("%v: the advice is the one for a server's database", err)
 			}
 			if tt.name == "directory in use" {
 				return
@@ -86,8 +86,8 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-// TestRestoreOfAFileOfOthers: a backup brings its role bindings, so it must be from nobody but the
-// user or root.
+// TestRestoreOfAFileOfOthers: a backup contains role bindings, so only the user or root may own or
+// write it.
 func TestRestoreOfAFileOfOthers(t *testing.T) {
 	d := dbtest.Open(t, quiet)
 	file := filepath.Join(t.TempDir(), "backup.db")
@@ -114,7 +114,8 @@ func TestRestoreOfAFileOfOthers(t *testing.T) {
 	}
 }
 
-// A folder that another user made beside a backup does not hinder it.
+// TestPartialOfAnotherUser: a folder that another user made beside a backup does not prevent the
+// backup.
 func TestPartialOfAnotherUser(t *testing.T) {
 	d := dbtest.Open(t, quiet)
 	folder := t.TempDir()
@@ -126,12 +127,12 @@ func TestPartialOfAnotherUser(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(planted); err != nil {
-		t.Errorf("what others can write was touched: %v", err)
+		t.Errorf("a folder that others can write was removed: %v", err)
 	}
 }
 
-// TestRestoreBesideALog: SQLite applies the log it finds beside a file, also one
-// that was left by another database.
+// TestRestoreBesideALog: SQLite applies the log that it finds beside a file, even if another
+// database left it. So Restore refuses.
 func TestRestoreBesideALog(t *testing.T) {
 	d := dbtest.Open(t, quiet)
 	put(t, d, "/a/1", 0, "v")
@@ -156,7 +157,8 @@ func TestRestoreBesideALog(t *testing.T) {
 	}
 }
 
-// A stream whose reader goes away ends the process: no copy may be left.
+// TestBackupToLeavesNothing: if the reader of a stream goes away, the process ends, and no copy may
+// be left.
 func TestBackupToLeavesNothing(t *testing.T) {
 	d := dbtest.Open(t, quiet)
 	put(t, d, "/a/1", 0, "v")
@@ -176,7 +178,8 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
-// A look at what is not a database says so, and names the file.
+// TestStatsOfDamage: ReadStats of a file that is not a database fails with an error that names the
+// file.
 func TestStatsOfDamage(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, datafile.FileName), bytes.Repeat([]byte("no database "), 1000), 0o600); err != nil {
@@ -191,7 +194,7 @@ func TestStatsOfDamage(t *testing.T) {
 	}
 }
 
-// A look at a directory without a database makes none.
+// TestCheckOfNothing: Check does not create a database.
 func TestCheckOfNothing(t *testing.T) {
 	dir := t.TempDir()
 	if err := datafile.Check(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "no database") {

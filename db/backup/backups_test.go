@@ -21,8 +21,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
-// everyLook is a context that calls look each time it is asked whether it has ended,
-// as a backup does while it copies.
+// everyLook is a context whose Err calls look. A backup calls Err repeatedly while it copies.
 type everyLook struct {
 	context.Context
 	look func()
@@ -45,9 +44,8 @@ func names(t *testing.T, dir string) (out []string) {
 	return out
 }
 
-// TestBackupToStreamLeavesNothing: while a database is copied for a stream, no file
-// has a name that could stay when the process is killed, neither in the data
-// directory nor elsewhere.
+// TestBackupToStreamLeavesNothing: while a database is copied for a stream, no directory has a file
+// that would remain if the process were killed.
 func TestBackupToStreamLeavesNothing(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
@@ -78,8 +76,7 @@ func TestBackupToStreamLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestBackupHasItsNameWhenItIsWhole: while it is copied, the file is not there under
-// the name that it was given.
+// TestBackupHasItsNameWhenItIsWhole: a backup gets its name only after it is complete.
 func TestBackupHasItsNameWhenItIsWhole(t *testing.T) {
 	d := dbtest.Open(t, quiet)
 	put(t, d, "/a/1", 0, strings.Repeat("x", 9_000_000))
@@ -89,7 +86,7 @@ func TestBackupHasItsNameWhenItIsWhole(t *testing.T) {
 	err := backup.Make(everyLook{t.Context(), func() {
 		looks++
 		if _, err := os.Lstat(file); err == nil {
-			t.Error("a file that is not whole has its name")
+			t.Error("an incomplete backup has its name")
 		}
 	}}, filepath.Dir(d.Path()), file)
 	if err != nil || looks < 2 {
@@ -98,7 +95,7 @@ func TestBackupHasItsNameWhenItIsWhole(t *testing.T) {
 	if got := names(t, folder); !slices.Equal(got, []string{"monday.db"}) {
 		t.Errorf("left: %v", got)
 	}
-	// One that is cancelled leaves nothing either.
+	// A cancelled backup leaves nothing, either.
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := backup.Make(everyLook{ctx, cancel}, filepath.Dir(d.Path()), filepath.Join(folder, "tuesday.db")); !errors.Is(err, context.Canceled) {
 		t.Errorf("a backup that was cancelled: %v", err)
@@ -108,8 +105,8 @@ func TestBackupHasItsNameWhenItIsWhole(t *testing.T) {
 	}
 }
 
-// backupChild, in the environment, makes this test binary a backup that is there to
-// be killed: it says when it copies, and goes no further.
+// backupChild, in the environment, makes this test binary a backup that a test kills: it prints a
+// line when it copies, and then waits.
 const backupChild = "TIDEWAITER_TEST_BACKUP_CHILD"
 
 func init() {
@@ -122,8 +119,8 @@ func init() {
 	}
 }
 
-// TestKilledBackupIsCleanedUp: what a backup leaves that is killed has not the name
-// of a backup. The next backup removes it, and one that is under way stays.
+// TestKilledBackupIsCleanedUp: the folder that a killed backup leaves does not have the name of a
+// backup. The next backup removes it, but not the folder of a running backup.
 func TestKilledBackupIsCleanedUp(t *testing.T) {
 	d := dbtest.Open(t, quiet)
 	put(t, d, "/a/1", 0, "v")
@@ -161,7 +158,7 @@ func TestKilledBackupIsCleanedUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := names(t, folder); !slices.Equal(got, append(under, "whole.db")) {
-		t.Errorf("left: %v, want what is under way and the whole one", got)
+		t.Errorf("left: %v, want the running backup and the complete one", got)
 	}
 }
 
@@ -214,7 +211,8 @@ func TestScheduledBackups(t *testing.T) {
 	}
 }
 
-// TestRestartMakesNoExtraBackup: the time to the next counts from the newest there is.
+// TestRestartMakesNoExtraBackup: after a restart, the time of the next backup counts from the
+// newest one in the folder.
 func TestRestartMakesNoExtraBackup(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC))
 	d := dbtest.Open(t, quiet, func(o *db.Options) { o.Clock = clock; o.MaintenanceInterval = 10_000 * time.Hour })
@@ -235,10 +233,10 @@ func TestRestartMakesNoExtraBackup(t *testing.T) {
 	}
 }
 
-// TestBackupFolderIsLookedAt: no backup is made in a folder that is missing, since its disk
-// may not be mounted, nor in one that others can write. Each failure is counted and says what
-// to do, and a backup is made soon after that is done.
-func TestBackupFolderIsLookedAt(t *testing.T) {
+// TestBackupFolderIsChecked: no backup is made in a missing folder, because its disk may not be
+// mounted, or in one that others can write. Each failure is counted, and its message says what to
+// do. Soon after the cause is removed, a backup is made.
+func TestBackupFolderIsChecked(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC))
 	var log lockedBuffer
 	d, err := db.Open(db.Options{Dir: t.TempDir(), Clock: clock, MaintenanceInterval: 10_000 * time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -252,7 +250,7 @@ func TestBackupFolderIsLookedAt(t *testing.T) {
 	if _, err := os.Stat(filepath.Dir(folder)); err == nil || !strings.Contains(log.String(), "mount its disk") {
 		t.Errorf("without the folder: %v; log:\n%s", err, log.String())
 	}
-	// One that others made there cannot be trusted, and makes no backup seem recent.
+	// A file that others put there does not count as a recent backup.
 	if err := errors.Join(os.MkdirAll(folder, 0o700), os.Chmod(folder, 0o777), os.WriteFile(filepath.Join(folder, "tidewaiter-20260102T030000Z.db"), nil, 0o666)); err != nil {
 		t.Fatal(err)
 	}
@@ -268,12 +266,12 @@ func TestBackupFolderIsLookedAt(t *testing.T) {
 	clock.Step(5 * time.Minute)
 	dbtest.AwaitWaiters(t, clock, 2)
 	if got := names(t, folder); !slices.Equal(got, []string{"tidewaiter-20260102T031000Z.db"}) {
-		t.Errorf("after it was mended: %v", got)
+		t.Errorf("after it was corrected: %v", got)
 	}
 }
 
-// TestBackupsOfAClockThatWasAhead: a backup from the future does not have backups made one after
-// the other, nor the new ones removed in its place.
+// TestBackupsOfAClockThatWasAhead: a backup with a time in the future causes neither a backup at
+// every look nor the removal of the new ones instead of the oldest.
 func TestBackupsOfAClockThatWasAhead(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC))
 	d := dbtest.Open(t, quiet, func(o *db.Options) { o.Clock = clock; o.MaintenanceInterval = 10_000 * time.Hour })
@@ -302,9 +300,8 @@ func TestBackupsOfAClockThatWasAhead(t *testing.T) {
 	}
 }
 
-// TestDamageIsNotBackedUp: a backup that fails its check does not get a name, nor
-// does it push out one that is good. The failure is counted and logged, and the
-// next try comes soon.
+// TestDamageIsNotBackedUp: a backup that fails its check does not get a name and does not displace
+// a good one. The failure is counted and logged, and the next attempt comes soon.
 func TestDamageIsNotBackedUp(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC))
 	var log lockedBuffer
@@ -334,9 +331,9 @@ func TestDamageIsNotBackedUp(t *testing.T) {
 	}
 }
 
-// TestFailingBackupsAreSaidOnceAndTheirEnd: while backups fail for one reason the log has one line,
-// and one when they succeed again.
-func TestFailingBackupsAreSaidOnceAndTheirEnd(t *testing.T) {
+// TestFailingBackupsAreLoggedOnce: while backups fail for the same reason, the log has one line,
+// and another when they succeed again.
+func TestFailingBackupsAreLoggedOnce(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC))
 	d := dbtest.Open(t, quiet, func(o *db.Options) { o.Clock = clock; o.MaintenanceInterval = 10_000 * time.Hour })
 	var log lockedBuffer

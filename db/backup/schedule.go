@@ -37,7 +37,7 @@ const layout = "tidewaiter-20060102T150405Z.db"
 
 var named = regexp.MustCompile(`^tidewaiter-\d{8}T\d{6}Z\.db$`)
 
-// Clock tells the time; a database does, by its options.
+// Clock is the source of time; a *db.DB is one.
 type Clock interface {
 	Now() time.Time
 	After(time.Duration) <-chan time.Time

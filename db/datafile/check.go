@@ -24,7 +24,7 @@ func Check(ctx context.Context, dir string) error {
 	defer c.Close()
 	err = check(c, path)
 	if corrupt, ok := errors.AsType[*CorruptError](err); ok {
-		// if this row is damaged itself, the file counts as one that is not a copy
+		// if the row that marks a copy is damaged itself, the file does not count as a copy
 		corrupt.Copy, _ = IsMirror(c)
 	}
 	return err
@@ -88,7 +88,7 @@ func check(c *sqlite.Conn, path string) error {
 	case len(faults) > 0:
 		return &CorruptError{Path: path, Detail: strings.Join(append(faults, unreadable...), "; ")}
 	case len(unreadable) > 0:
-		return fmt.Errorf("%s is as etcd has it, but %s: write it again or delete it there", path, strings.Join(unreadable, "; "))
+		return fmt.Errorf("%s is intact, but %s: write it again or delete it there", path, strings.Join(unreadable, "; "))
 	}
 	return nil
 }

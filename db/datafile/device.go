@@ -12,8 +12,8 @@ import (
 )
 
 // SQLite reports some errors of a device (EIO, ENXIO, ERANGE) as damage to the file
-// (https://sqlite.org/rescode.html#ioerr_corruptfs). An administrator must do different things
-// about the two, so after such an error the file is read without SQLite.
+// (https://sqlite.org/rescode.html#ioerr_corruptfs). An administrator must treat the two
+// differently, so after such an error the file is read without SQLite.
 
 // kept are the database files that readThrough has opened. They stay open: when a process closes a
 // file, the system drops all of the process's locks on the file, also those of SQLite.

@@ -17,8 +17,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 )
 
-// endlessEnv names the data directory in the process that TestEndlessSchema starts:
-// what it leaves running there ends with it.
+// endlessEnv has the data directory for the process that TestEndlessSchema starts. The goroutines
+// that it leaves running end with that process.
 const endlessEnv = "TIDEWAITER_TEST_ENDLESS_DIR"
 
 func openEndless(dir string) {
@@ -30,8 +30,8 @@ func openEndless(dir string) {
 	os.Exit(0)
 }
 
-// TestEndlessSchema: the pages of a schema form a tree in which each level points
-// only at the next, 600 times. To read it takes longer than the world is old.
+// TestEndlessSchema: the pages of a schema form a tree in which each page points 600 times at the
+// one page of the next level. Reading it would take longer than the age of the world.
 func TestEndlessSchema(t *testing.T) {
 	t.Parallel()
 	good, err := goodFile()
@@ -41,7 +41,7 @@ func TestEndlessSchema(t *testing.T) {
 	const page, levels, children = 4096, 8, 600
 	file := bytes.Clone(good)
 	pages := uint32(len(file) / page)
-	// interior makes a page of a table's tree: its cells are one cell, many times.
+	// interior makes a page of a table's tree, all of whose cell pointers name the same cell.
 	interior := func(p []byte, header int, child uint32) {
 		clear(p[header:])
 		const cell = page - 5
@@ -55,7 +55,7 @@ func TestEndlessSchema(t *testing.T) {
 		binary.BigEndian.PutUint32(p[cell:], child)
 		p[cell+4] = 1
 	}
-	// The leaf has the schema's first page, if that is one, and a row that is not a schema's.
+	// The leaf has one row, which is not a row of a schema.
 	leaf := make([]byte, page)
 	row := []byte{6, 1, 6, 0, 0, 0, 0, 0} // size, rowid, header of five columns, all NULL
 	leaf[0] = 0x0d

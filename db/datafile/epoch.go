@@ -18,20 +18,20 @@ const (
 	// even in an epoch of another machine or of a directory that is gone. It stays below 2^53 until
 	// the year 2248, for clients that read numbers as floats.
 	revisionsPerMilli = 1 << 10
-	// revisionJump is how far above the last known revision an epoch begins if that revision is above
-	// the one for the time, because the clock was ahead then or is behind now.
+	// An epoch begins revisionJump above the last known revision if that revision is not below the one
+	// for the present time: then the clock was ahead earlier, or is behind now.
 	revisionJump = 1 << 30
 )
 
-// BeginLife raises the revision above last and all known revisions, and moves the beginning of the
+// BeginEpoch raises the revision above last and all known revisions, and moves the beginning of the
 // history there. It returns the new revision.
-func BeginLife(c *sqlite.Conn, path string, last int64, now time.Time) (rev int64, err error) {
-	err = c.Transact(func() (err error) { rev, err = beginLife(c, path, last, now); return err })
+func BeginEpoch(c *sqlite.Conn, path string, last int64, now time.Time) (rev int64, err error) {
+	err = c.Transact(func() (err error) { rev, err = beginEpoch(c, path, last, now); return err })
 	return rev, err
 }
 
-// beginLife is BeginLife within a transaction.
-func beginLife(c *sqlite.Conn, path string, last int64, now time.Time) (rev int64, err error) {
+// beginEpoch is BeginEpoch within a transaction.
+func beginEpoch(c *sqlite.Conn, path string, last int64, now time.Time) (rev int64, err error) {
 	have, err := ReadMeta(c, path, "revision")
 	if err != nil {
 		return 0, err
@@ -51,7 +51,7 @@ func beginLife(c *sqlite.Conn, path string, last int64, now time.Time) (rev int6
 	return rev, nil
 }
 
-// ReadMeta reads a number that every database has.
+// ReadMeta reads a number from the table meta that every database has there.
 func ReadMeta(c *sqlite.Conn, path, name string) (int64, error) {
 	n, ok, err := c.First("SELECT value FROM meta WHERE name = ?", name)
 	if err == nil && (!ok || n < 0 || n > maxRevision) {

@@ -9,7 +9,7 @@ import (
 // disk or a failing device. Nothing was written. Reads that need no disk space continue, and writes
 // succeed again after the cause is gone.
 type UnavailableError struct {
-	// Reason tells an administrator the cause, in one phrase.
+	// Reason is the cause in one phrase, for an administrator.
 	Reason string
 	Err    error
 }

@@ -45,8 +45,8 @@ var goodFile = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(filepath.Join(dir, datafile.FileName))
 })
 
-// craft writes a good database to a data directory of its own, has SQL change it as
-// nobody but an attacker would, and returns the directory.
+// craft writes a good database to a new data directory, changes it with an attacker's SQL, and
+// returns the directory.
 func craft(t testing.TB, statements ...string) string {
 	t.Helper()
 	good, err := goodFile()
@@ -68,8 +68,8 @@ func craft(t testing.TB, statements ...string) string {
 	return dir
 }
 
-// dataDir makes a data directory with this database file. It is in a directory of
-// its own, in which nothing else may appear.
+// dataDir makes a data directory with this database file. Its parent directory is new, so that a
+// test can detect files that appear beside it.
 func dataDir(t testing.TB, file []byte) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -82,9 +82,8 @@ func dataDir(t testing.TB, file []byte) string {
 	return dir
 }
 
-// everyWay opens a database file in every way that there is, each in a copy of the
-// directory, and returns the errors. It fails the test if anything appears outside
-// of the directory.
+// everyWay opens a database file in every way that exists, each time in a copy of the directory,
+// and returns the errors. It fails the test if anything appears outside of the directory.
 func everyWay(t testing.TB, dir string) map[string]error {
 	t.Helper()
 	copied := func() (room, to string) {
@@ -125,8 +124,8 @@ func everyWay(t testing.TB, dir string) map[string]error {
 	return errs
 }
 
-// TestForeignSchema opens database files whose schema has SQL of somebody else.
-// Every way of opening one refuses it and says what it found.
+// TestForeignSchema opens database files whose schema has foreign SQL. Every way of opening one
+// fails with an error that names it.
 func TestForeignSchema(t *testing.T) {
 	t.Parallel()
 	const writable = "PRAGMA writable_schema = ON"
@@ -176,7 +175,7 @@ func TestForeignSchema(t *testing.T) {
 			t.Parallel()
 			for how, err := range everyWay(t, craft(t, tt.sql...)) {
 				if tt.name == "trees that share a page" && how != "check" && how != "restore" {
-					continue // nothing foreign is run, and SQLite is careful with it
+					continue // SQLite handles it safely and runs nothing foreign
 				}
 				if err == nil || !strings.Contains(err.Error(), tt.want) {
 					t.Errorf("%s: %v, want an error with %q", how, err, tt.want)
@@ -221,8 +220,8 @@ func TestForeignSchema(t *testing.T) {
 	})
 }
 
-// TestForeignViews: a view that this release does not declare is gone after a start
-// and after a restore, whatever its name says, and has not been read.
+// TestForeignViews: a start and a restore drop each view that this release does not declare,
+// whatever its name is, and do not read it.
 func TestForeignViews(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, sql string }{
@@ -275,7 +274,7 @@ func TestForeignViews(t *testing.T) {
 	}
 }
 
-// TestForeignViewsOfOldSchema: they are not rewritten with the tables of a migration.
+// TestForeignViewsOfOldSchema: a migration does not rewrite foreign views with its tables.
 func TestForeignViewsOfOldSchema(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -297,8 +296,7 @@ func TestForeignViewsOfOldSchema(t *testing.T) {
 	}
 }
 
-// TestForeignFiles: a data directory that came with links has nothing written
-// where they point.
+// TestForeignFiles: if a data directory contains links, nothing is written to their targets.
 func TestForeignFiles(t *testing.T) {
 	t.Parallel()
 	good, err := goodFile()
@@ -334,7 +332,7 @@ func TestForeignFiles(t *testing.T) {
 					t.Error("restored into it")
 				}
 				if b, err := os.ReadFile(precious); !bytes.Equal(b, content) || (err == nil) != (content != nil) {
-					t.Errorf("what the link points to was written: %.40q, %v", b, err)
+					t.Errorf("the link's target was written: %.40q, %v", b, err)
 				}
 			})
 		}
@@ -350,8 +348,8 @@ func TestForeignFiles(t *testing.T) {
 	})
 }
 
-// TestForeignPages changes the bytes of a good file. Every way of opening it ends, and
-// says damaged or foreign, or finds the objects as they were.
+// TestForeignPages changes bytes of a good file. Every way of opening it ends, and either reports
+// damage or a foreign file, or finds unchanged objects.
 func TestForeignPages(t *testing.T) {
 	t.Parallel()
 	good, err := goodFile()
@@ -395,14 +393,14 @@ func TestForeignPages(t *testing.T) {
 	}
 }
 
-// checkForeign opens a file in every way. What opens without an error and passes a
-// check can be used, and nothing outside of its directory has changed.
+// checkForeign opens a file in every way. If it opens without an error, it can be used. Nothing
+// outside of its directory may change.
 func checkForeign(t testing.TB, file []byte) {
 	t.Helper()
 	dir := dataDir(t, file)
 	errs := everyWay(t, dir)
 	if errs["check"] != nil && errs["restore"] == nil {
-		t.Errorf("restored what a check refuses: %v", errs["check"])
+		t.Errorf("restored a file that the check refuses: %v", errs["check"])
 	}
 	for how, err := range errs {
 		if err != nil && strings.Contains(err.Error(), "takes longer") {
@@ -412,7 +410,7 @@ func checkForeign(t testing.TB, file []byte) {
 	if errs["open"] != nil {
 		return
 	}
-	// Without the view it is dropped, and a write meets damage that reading does not.
+	// This open drops views, and its writes may find damage that reading does not.
 	d, err := db.Open(db.Options{Dir: dir, Logger: quietLogger})
 	var corrupt *datafile.CorruptError
 	if errors.As(err, &corrupt) {
@@ -450,7 +448,7 @@ func FuzzForeignFile(f *testing.F) {
 	f.Add([]byte("\x00\x00\x0f\x00C\x00\x00\x0f\x01R"))   // the schema's text
 	f.Add([]byte{0, 0, 0, 32, 1, 0, 0, 0, 36, 255, 0, 0}) // free list
 	f.Fuzz(func(t *testing.T, changes []byte) {
-		// Each change is four bytes of place and one of content.
+		// Each change has four bytes for the offset and one for the content.
 		file := bytes.Clone(good)
 		for ; len(changes) >= 5; changes = changes[5:] {
 			file[int(binary.BigEndian.Uint32(changes))%len(file)] = changes[4]
@@ -459,8 +457,7 @@ func FuzzForeignFile(f *testing.F) {
 	})
 }
 
-// TestImpossibleRevision: a file whose counter is at its end, or before its
-// beginning, is refused.
+// TestImpossibleRevision: a file whose revision is negative, or too high to continue, is refused.
 func TestImpossibleRevision(t *testing.T) {
 	t.Parallel()
 	for _, rev := range []int64{math.MaxInt64, -1} {

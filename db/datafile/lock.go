@@ -52,8 +52,8 @@ type lockFile struct {
 // Ownership is the ownership of a data directory.
 type Ownership struct{ dir, file *os.File }
 
-// Close releases the directory at once. Closing the files would not release it while a child that
-// another goroutine has forked still has them open, until the child runs its program.
+// Close releases the directory at once. Closing the files is not enough: a child that another
+// goroutine has just forked has them open, too, until it executes its program.
 func (l *Ownership) Close() error {
 	for _, f := range []*os.File{l.file, l.dir} {
 		if f != nil {

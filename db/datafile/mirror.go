@@ -12,10 +12,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/internal/sqlite"
 )
 
-// In a copy of the store that several servers share, the table meta has two more numbers. In a
-// detached copy, it has a third one.
+// The table meta of a copy of a shared store has two more numbers, MirrorMeta and FilledMeta. In a
+// detached copy it has detachedMeta instead.
 const (
-	// MirrorMeta is the identity of the store of which the file is a copy.
+	// MirrorMeta is the identity of the copied store.
 	MirrorMeta = "mirror"
 	// FilledMeta is the revision at which the file was last filled, 0 while it is being filled.
 	FilledMeta = "filled"
@@ -38,12 +38,12 @@ func CheckOwn(ctx context.Context, dir string) error {
 	defer c.Close()
 	copied, err := IsMirror(c)
 	if err == nil && copied {
-		err = fmt.Errorf("%s is a copy of what etcd has: back up etcd (etcdctl snapshot save), which has everything that the servers share", filepath.Join(dir, FileName))
+		err = fmt.Errorf("%s is a copy of what etcd has: back up etcd instead (etcdctl snapshot save), because it has all data of the servers", filepath.Join(dir, FileName))
 	}
 	return err
 }
 
-// Detach turns the copy in a data directory into a database of its own. No process may have it
+// Detach turns the copy in a data directory into an independent database. No process may have it
 // open. Clients must list again, as after a restore: the store's revisions are no longer valid. If
 // Detach is interrupted, the copy stays as it was.
 func Detach(dir string, now time.Time) error {
@@ -59,7 +59,7 @@ func Detach(dir string, now time.Time) error {
 	}
 	defer c.Close()
 	return c.Transact(func() error {
-		rev, err := beginLife(c, path, 0, now)
+		rev, err := beginEpoch(c, path, 0, now)
 		if err != nil {
 			return err
 		}

@@ -13,11 +13,11 @@ import (
 )
 
 // The pragmas, with their reasons:
-//   - auto_vacuum before the first table, so that freed pages can be given back
-//     to the file system in steps (https://sqlite.org/pragma.html#pragma_auto_vacuum),
-//     and only then: each time it is set it is written;
-//   - WAL lets readers go on while the writer commits; FULL makes every commit
-//     wait for the log's fsync, so that an acknowledged write survives power loss;
+//   - auto_vacuum lets SQLite return freed pages to the file system in steps
+//     (https://sqlite.org/pragma.html#pragma_auto_vacuum). It is set only in a new file, before the
+//     first table, because setting it writes to the file;
+//   - WAL lets readers continue while the writer commits; FULL makes every commit wait for the
+//     log's fsync, so that an acknowledged write survives power loss;
 //   - wal_autocheckpoint, in pages, is the writer's own checkpoint; it finds
 //     little to do, see checkpointLoop;
 //   - cache_size is per connection, in KiB when negative. There is no mmap: its pages would count

@@ -69,7 +69,7 @@ func RemovePartials(folder string) error {
 		if err != nil {
 			continue // it is gone, or belongs to another user
 		}
-		// In a folder that everybody can write, others may have created one that cannot be removed.
+		// Where every user can write, another user may have created one that cannot be removed.
 		if trusted.Check(lock) == nil && syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
 			err = os.RemoveAll(dir)
 		}

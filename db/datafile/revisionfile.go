@@ -11,10 +11,10 @@ import (
 	"syscall"
 )
 
-// markName is the file in the data directory that has the last revision. A start that finds the
+// revisionName is the file in the data directory that has the last revision. A start that finds the
 // database behind it detects that commits were lost: their log was moved away or truncated, or the
 // database was replaced by an older file.
-const markName = "revision"
+const revisionName = "revision"
 
 // maxRevision is above the revisions of any server, and leaves room for later epochs.
 const maxRevision = 1 << 62
@@ -31,7 +31,7 @@ type RevisionFile struct {
 // OpenRevisionFile opens the revision file of a data directory and returns the revision in it; 0 if
 // the file is new or its contents are invalid.
 func OpenRevisionFile(dir string, log *slog.Logger) (_ *RevisionFile, rev int64, err error) {
-	f, err := os.OpenFile(filepath.Join(dir, markName), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, revisionName), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, 0, err
 	}

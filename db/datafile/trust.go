@@ -15,7 +15,7 @@ import (
 const FileName = "tidewaiter.db"
 
 // ownFiles are the names of the files that this package keeps in a data directory.
-var ownFiles = []string{lockName, markName, FileName, FileName + "-wal", FileName + "-shm", FileName + "-journal"}
+var ownFiles = []string{lockName, revisionName, FileName, FileName + "-wal", FileName + "-shm", FileName + "-journal"}
 
 // CheckTrusted fails with a *trusted.Error for a data directory, or a file of its database, that
 // another user owns or can write. It fails with a *ForeignError for a file that is not regular,

@@ -30,7 +30,7 @@ func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`
 
 // DeclareViews makes the file's views equal to views, in one transaction: it creates new and
 // changed ones and drops all others, also those of users. It refuses a view that SQLite cannot run,
-// so that the error does not come only when somebody reads the view.
+// because otherwise the error would come only when the view is read.
 func DeclareViews(c *sqlite.Conn, views []View) (err error) {
 	want := map[string]string{}
 	var names []string

@@ -8,7 +8,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
-// A database with copies is whole, and has them where the engine would have put them.
+// TestMultiply: a database with copies is intact, and has each copy where the engine would have put
+// it.
 func TestMultiply(t *testing.T) {
 	dir := t.TempDir()
 	open := func() (*db.DB, []*db.Index) {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// inNamespace, in the environment, says that the test runs in a namespace of its own.
+// inNamespace is set in the environment of a test that runs in its own namespace.
 const inNamespace = "TIDEWAITER_TEST_NAMESPACE"
 
 // OnSmallDisk runs fn with a directory that is a file system of that size. It needs the right to

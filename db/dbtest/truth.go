@@ -44,10 +44,10 @@ func (s *Truth) change(fn func()) {
 // Stop makes the store fail all calls until Start.
 func (s *Truth) Stop() { s.change(func() { s.down = errDown }) }
 
-// Start ends Stop.
+// Start makes the store answer again after Stop.
 func (s *Truth) Start() { s.change(func() { s.down = nil }) }
 
-// Compact forgets changes before the newest.
+// Compact drops all changes but the newest.
 func (s *Truth) Compact() { s.change(func() { s.compacted = s.rev }) }
 
 // PutUnreadable writes a value that the store cannot read, and returns the revision.

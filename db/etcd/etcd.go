@@ -59,7 +59,7 @@ type Store struct {
 	client *clientv3.Client
 	prefix string // without a slash at its end
 
-	cluster  atomic.Uint64 // of the first answer; 0 before
+	cluster  atomic.Uint64 // the cluster's ID, set by Identity; 0 before
 	compress atomic.Bool
 	raised   atomic.Bool // the mark allows compressed values
 	release  atomic.Pointer[string]
@@ -129,8 +129,8 @@ func (s *Store) Close() error {
 }
 
 // Identity is a hash of the cluster's ID and the prefix. A restored cluster has the same ID if its
-// members have the same names and addresses. From now on, an answer of another cluster is
-// truth.ErrReplaced.
+// members have the same names and addresses. After this call, other calls fail with
+// truth.ErrReplaced if another cluster answers.
 func (s *Store) Identity(ctx context.Context) (int64, error) {
 	r, err := s.ask(ctx)
 	if err != nil {
@@ -245,9 +245,9 @@ func (s *Store) commit(ctx context.Context, key string, expect int64, write clie
 func refusal(err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrNoSpace):
-		return &truth.RefusedError{Reason: "etcd has no space left and takes only deletions: see --quota-backend-bytes of etcd, compact and defragment it, and end the alarm (etcdctl alarm disarm)", Err: err}
+		return &truth.RefusedError{Reason: "etcd has no space left and accepts only deletions: see --quota-backend-bytes of etcd, compact and defragment it, and end the alarm (etcdctl alarm disarm)", Err: err}
 	case errors.Is(err, rpctypes.ErrRequestTooLarge):
-		return &truth.TooLargeError{Reason: "etcd does not take so large an object: see its flag --max-request-bytes", Err: err}
+		return &truth.TooLargeError{Reason: "the object is too large for etcd: see its flag --max-request-bytes", Err: err}
 	}
 	switch code(err) {
 	case codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated, codes.ResourceExhausted, codes.FailedPrecondition:
@@ -437,7 +437,7 @@ func (s *Store) KeepCompact(ctx context.Context) error {
 			before, err = s.Head(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
-			slog.Warn("etcd keeps old changes for longer", "err", err)
+			slog.Warn("compacting etcd failed, will retry: until then it keeps old changes", "err", err)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// TestNoAnswerSaysWhere: an etcd that has not answered in time is named.
+// TestNoAnswerSaysWhere: if etcd does not answer in time, the error names its address.
 func TestNoAnswerSaysWhere(t *testing.T) {
 	const server = "http://127.0.0.1:9"
 	s, err := New(Options{Servers: []string{server}})
@@ -28,7 +28,7 @@ func TestNoAnswerSaysWhere(t *testing.T) {
 }
 
 // TestUnreadableIsReported: a value that cannot be unpacked is reported with its stored bytes, and
-// what a watch reports with it is, too.
+// does not hide the other changes of the same watch response.
 func TestUnreadableIsReported(t *testing.T) {
 	s := &Store{prefix: "/p"}
 	put := func(key, value string, rev int64) *clientv3.Event {

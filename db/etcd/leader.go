@@ -18,7 +18,8 @@ type route struct {
 	term uint64 // of the leader; 0 if it is not known
 }
 
-// heard takes the term of an answer. If the term has changed, another member may lead.
+// heard gets the Raft term of an answer, and starts a search for the leader if the term has
+// changed.
 func (s *Store) heard(term uint64) {
 	if s.atLeader != nil && s.route.Load().term != term && s.finding.CompareAndSwap(false, true) {
 		go func() {

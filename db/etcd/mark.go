@@ -158,12 +158,12 @@ func (s *Store) parseMark(value []byte) (*mark, error) {
 	switch err := json.Unmarshal(value, m); {
 	case err != nil || m.Format < formatAsIs:
 		return nil, &ClaimError{
-			Reason: fmt.Sprintf("the key %s in etcd does not say which format is there", s.prefix+markKey),
+			Reason: fmt.Sprintf("the key %s in etcd does not say which format the data has", s.prefix+markKey),
 			Hint:   fmt.Sprintf(`if all servers are of this release, write {"format":%d} to it with etcdctl`, Format),
 		}
 	case m.Format > Format:
 		return nil, &ClaimError{
-			Reason: fmt.Sprintf("what is below %s in etcd has format %d, which Tidewaiter %.40q has begun to write, and this release reads formats up to %d", shown(s.prefix), m.Format, m.Release, Format),
+			Reason: fmt.Sprintf("the data below %s in etcd has format %d, written by Tidewaiter %.40q, and this release reads formats up to %d", shown(s.prefix), m.Format, m.Release, Format),
 			Hint:   "run that release, or a later one", newer: true,
 		}
 	}

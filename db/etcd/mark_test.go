@@ -16,7 +16,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/truth"
 )
 
-// memory is what Claim needs of an etcd.
+// memory is an etcd in memory, as far as Claim needs it.
 type memory struct {
 	clientv3.KV
 	mu   sync.Mutex
@@ -28,7 +28,7 @@ type memory struct {
 
 func newMemory() *memory { return &memory{rev: 1, keys: map[string]*mvccpb.KeyValue{}} }
 
-// store returns a Store in it.
+// store returns a Store that uses m.
 func (m *memory) store(prefix string) *Store {
 	s := &Store{client: &clientv3.Client{KV: m}, prefix: prefix, want: make(chan struct{}, 1)}
 	s.route.Store(&route{kv: m})
@@ -73,7 +73,7 @@ func (m *memory) Delete(_ context.Context, key string, _ ...clientv3.OpOption) (
 	return &clientv3.DeleteResponse{Header: m.header()}, nil
 }
 
-// txn is the only form of a transaction that a Store commits.
+// txn is a transaction in the only form that a Store commits.
 type txn struct {
 	m      *memory
 	expect int64
@@ -105,8 +105,8 @@ func (t *txn) Commit() (*clientv3.TxnResponse, error) {
 	return &clientv3.TxnResponse{Header: t.m.header(), Succeeded: true}, nil
 }
 
-// TestClaim: servers with one prefix share it, those above and below another are refused, whoever
-// is first, and leave nothing.
+// TestClaim: servers can share a prefix. A server whose prefix is above or below another one is
+// refused, whichever came first, and leaves no key.
 func TestClaim(t *testing.T) {
 	for _, c := range []struct {
 		first, second string
@@ -145,12 +145,12 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// TestClaimAtOnce: of two servers above and below each other that begin at once, one at least is
-// refused.
+// TestClaimAtOnce: if two servers start at once and one's prefix is above the other's, at least one
+// is refused.
 func TestClaimAtOnce(t *testing.T) {
 	m := newMemory()
 	m.read = func(key string) {
-		if key == markKey { // /a/b and /a have looked, and /a has not written yet
+		if key == markKey { // both servers have checked, and /a has not written yet
 			m.read = nil
 			if err := m.store("/a/b").Claim(t.Context(), "1"); err != nil {
 				t.Error(err)
@@ -162,8 +162,8 @@ func TestClaimAtOnce(t *testing.T) {
 	}
 }
 
-// TestFormat: a server is kept out by a format that it does not read, also while it runs, and the
-// first compressed value raises it. The mark is no object.
+// TestFormat: a server refuses a format that it cannot read, at its start and while it runs. The
+// first compressed value raises the format. The mark is not an object.
 func TestFormat(t *testing.T) {
 	m := newMemory()
 	s := m.store("/p")
@@ -201,14 +201,14 @@ func TestFormat(t *testing.T) {
 		return err
 	}
 	const later = `{"format":3,"release":"2.0"}`
-	// One that was written by mistake, and is gone, holds up nobody who meets it in the history.
+	// A newer mark that was written by mistake and removed does not stop a server that reads it later.
 	if err := event(clientv3.EventTypePut, later); err != nil {
 		t.Error(err)
 	}
 	for value, newer := range map[string]bool{format(): false, "{}": false, "\x01": false, later: true} {
 		m.put("/p"+markKey, value)
 		if err := event(clientv3.EventTypePut, value); (err != nil) != newer {
-			t.Errorf("a running server meets %q: %v", value, err)
+			t.Errorf("a running server reads %q: %v", value, err)
 		}
 	}
 	if err := event(clientv3.EventTypeDelete, ""); err != nil {
@@ -223,12 +223,12 @@ func TestFormat(t *testing.T) {
 	}
 	m.put("/p"+markKey, later)
 	if _, _, _, err := s.Range(t.Context(), "", 0); err == nil {
-		t.Error("a copy is filled with what cannot be read")
+		t.Error("a copy is filled from a format that cannot be read")
 	}
 }
 
-// FuzzMark: what is no mark is refused, with what to do, and a mark has a format that this release
-// reads.
+// FuzzMark: an invalid mark is refused with a hint, and an accepted mark has a format that this
+// release reads.
 func FuzzMark(f *testing.F) {
 	for _, seed := range []string{`{"format":1}`, `{"format":2,"release":"1.0"}`, `{"format":99}`, `{"format":-1}`, `{"format":"1"}`, "null", "", "\x01"} {
 		f.Add([]byte(seed))

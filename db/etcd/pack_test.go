@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzUnpack: pack's values come back, compressed or not, and what is not compressed has one form
-// alone. What is unpacked has a bound.
+// FuzzUnpack: unpack returns the values that pack got, compressed or not. An uncompressed value has
+// only one stored form, and the size of an unpacked value is bounded.
 func FuzzUnpack(f *testing.F) {
 	large := []byte(strings.Repeat(`{"kind":"Image"}`, minZipped))
 	for _, seed := range [][]byte{nil, []byte(`{"kind":"Image"}`), {1}, {1, 0, 0, 0, 0, 0, 0, 0, 7, 'v'}, pack([]byte{1, 2}, 0, false), pack(nil, 1<<40, false), {1, 255, 0, 0, 0, 0, 0, 0, 0},
@@ -34,8 +34,8 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// TestPackCompresses: what is large and can be smaller is, and only then; nobody takes what a later
-// release has written for a value.
+// TestPackCompresses: pack compresses only large values that become smaller. unpack refuses the
+// form of a later release.
 func TestPackCompresses(t *testing.T) {
 	for text, want := range map[string]bool{
 		`{"kind":"Lease"}`: false,
@@ -43,7 +43,7 @@ func TestPackCompresses(t *testing.T) {
 	} {
 		for _, zip := range []bool{false, true} {
 			if stored := pack([]byte(text), 0, zip); len(stored) < len(text)/2 != (want && zip) {
-				t.Errorf("%d bytes are stored as %d, asked to compress: %v", len(text), len(stored), zip)
+				t.Errorf("%d bytes are stored as %d, with compression %v", len(text), len(stored), zip)
 			}
 		}
 	}

@@ -107,8 +107,8 @@ func BenchmarkStore(b *testing.B) {
 	}
 }
 
-// BenchmarkUpdate updates small objects again and again, as Leases are, with what the last update
-// has left and without.
+// BenchmarkUpdate updates small objects repeatedly, like Leases, with and without the cached object
+// of the last update.
 func BenchmarkUpdate(b *testing.B) {
 	for _, recent := range []bool{true, false} {
 		b.Run(fmt.Sprintf("Recent=%v", recent), func(b *testing.B) {
@@ -165,8 +165,8 @@ func benchWatch(b *testing.B, watchers int) {
 	b.ReportMetric(float64(b.N*watchers)/b.Elapsed().Seconds(), "events/s")
 }
 
-// The upstream benchmarks, with the sizes upstream runs them at divided by ten
-// to fit a small machine; -benchtime and names compare between commits.
+// The upstream benchmarks, with a tenth of upstream's sizes to fit a small machine. Names and
+// -benchtime can be compared between commits.
 
 func upstreamData() (storagetesting.BenchmarkData, string) {
 	const namespaces, pods, nodes = 50, 300, 500

@@ -18,15 +18,15 @@ const (
 	// listBytes bounds the memory of all large lists together, and watchBytes the memory of watches
 	// that send existing objects. One user may have half of each.
 	listBytes, watchBytes = 128 << 20, 64 << 20
-	// smallList is up to how many stored bytes a list is small.
+	// smallList is the size of the largest small list, in stored bytes.
 	smallList = 256 << 10
 	// decodedWeight is how many bytes of memory a stored byte takes when it is decoded.
 	decodedWeight = 4
 	// pageBytes is how many stored bytes are read at a time to be decoded. watchPageBytes is the same
 	// for a watch, which keeps the rest of its page while it waits for its reader.
 	pageBytes, watchPageBytes = 256 << 10, 64 << 10
-	// largestPage ends a page of a list early, as the limit does: a page of 500 objects, as
-	// kubectl asks for, could otherwise have 6 GiB.
+	// largestPage is how many stored bytes end a page of a list before its limit does. Otherwise a
+	// page of 500 objects, kubectl's limit, could have 6 GiB.
 	largestPage = 16 << 20
 	// listPatience is how long a large list waits for room.
 	listPatience = 2 * time.Second

@@ -34,7 +34,7 @@ func (f *fixture) fill(t *testing.T, pods, size int) {
 	}
 }
 
-// userOf is whose request it is.
+// userOf returns the user of a request.
 func userOf(ctx context.Context) string {
 	if u, ok := endpointsrequest.UserFrom(ctx); ok {
 		return u.GetName()
@@ -42,9 +42,10 @@ func userOf(ctx context.Context) string {
 	return ""
 }
 
-// Many lists at once, each with a selector that takes everything, by a client that does not read:
-// as many are in memory as find room in its user's share, and the others are told to come back.
-// Lists of another user, those that select little, and the server's own, do not wait.
+// TestManyListsThatSelectMuch: a client sends many lists whose selectors select everything, and
+// does not read the answers. Only as many lists as fit into its user's share are in memory; the
+// others get an error to try again. Lists of another user, lists that select little, and the
+// server's own lists do not wait.
 func TestManyListsThatSelectMuch(t *testing.T) {
 	f := setup(t)
 	const pods, size, fits = 200, 10 << 10, 3
@@ -89,7 +90,7 @@ func TestManyListsThatSelectMuch(t *testing.T) {
 	if got, err := list(other, "all=yes"); err != nil || len(got.Items) != pods {
 		t.Errorf("another user's list: %d pods, %v", len(got.Items), err)
 	}
-	// A request that reads many parts of a collection, as one for streams reads tags, does not wait
+	// A request that reads many parts of a collection, as a list of streams reads tags, does not wait
 	// for itself.
 	for range 5 {
 		if got, err := list(holding, "all=yes"); err != nil || len(got.Items) != pods {
@@ -109,7 +110,7 @@ func TestManyListsThatSelectMuch(t *testing.T) {
 	if got, err := list(t.Context(), "all=yes"); err != nil || len(got.Items) != pods {
 		t.Errorf("the server's own list: %d pods, %v", len(got.Items), err)
 	}
-	// Who waits has paused, and reads all of it again.
+	// A list that waits pauses, and reads everything again.
 	f.budget.patience = time.Minute
 	paused, resumed := 0, 0
 	f.budget.pause = func(context.Context) func() {
@@ -125,8 +126,9 @@ func TestManyListsThatSelectMuch(t *testing.T) {
 	}
 }
 
-// Large objects that somebody has stored make a page end before its limit, so that a page, which
-// every list of kubectl is, is no way to fill memory. Clients go on as after any page.
+// TestAttackPageOfLargeObjects: large objects end a page before its limit, so that an attacker who
+// stores them cannot fill memory with pages, which kubectl's lists always use. Clients continue as
+// after any page.
 func TestAttackPageOfLargeObjects(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -142,8 +144,8 @@ func TestAttackPageOfLargeObjects(t *testing.T) {
 		var got []string
 		for {
 			list := &example.PodList{}
-			// Each waits first, and reads again when there is room. The last one lets go soon after
-			// its end.
+			// Each page first waits, and is read again when there is room. The last one frees its room soon
+			// after its end.
 			if err := f.budget.lists.Add(t.Context(), "", 0, listBytes); err != nil {
 				t.Fatal(err)
 			}
@@ -173,8 +175,9 @@ func TestAttackPageOfLargeObjects(t *testing.T) {
 	}
 }
 
-// Watches that begin with what exists and do not read hold a few objects each, and all of one user
-// together its share. A watch of another user begins meanwhile.
+// TestWatchesOfWhatExistsThatDoNotRead: watches that begin with existing objects, and whose clients
+// do not read, hold a few objects each, and together at most their user's share. A watch of another
+// user can begin meanwhile.
 func TestWatchesOfWhatExistsThatDoNotRead(t *testing.T) {
 	f := setup(t)
 	const pods, size, watches, fits = 40, 300 << 10, 20, 2
@@ -223,12 +226,12 @@ func TestWatchesOfWhatExistsThatDoNotRead(t *testing.T) {
 		w.Stop()
 	}
 	await(2 * fits)
-	// Each has its buffer and a few that wait for room in it, how many depends on when it is
+	// Each watch has decoded the objects in its buffer and a few more, depending on when it is
 	// stopped.
 	if reads, most := reads+f.transformer.GetReadsAndReset(), uint64(2*fits*2*resultBuffer); reads > most {
 		t.Errorf("%d watches that do not read decoded %d objects, want %d at most", watches, reads, most)
 	}
-	// Who reads gets everything.
+	// A client that reads gets everything.
 	for _, w := range all {
 		if len(w.result) == 0 && w.ctx.Err() == nil {
 			for _, other := range all {
@@ -247,9 +250,9 @@ func TestWatchesOfWhatExistsThatDoNotRead(t *testing.T) {
 	t.Error("no watch waited")
 }
 
-// Whoever asks is told of each object that a request reads before it is decoded, by itself or in a
-// list, and of what is not found.
-func TestReadsAreToldOf(t *testing.T) {
+// TestReadsAreReported: Options.Read is called with the objects that a get or a list reads, before
+// they are decoded, and also if nothing is found.
+func TestReadsAreReported(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	const pods, size = 20, 1 << 10
@@ -273,7 +276,7 @@ func TestReadsAreToldOf(t *testing.T) {
 	} {
 		objects, bytes = 0, 0
 		if err := test.read(); err != nil || objects != max(1, test.want) || bytes < test.want*size || (bytes == 0) != (test.want == 0) {
-			t.Errorf("%s: told of %d objects of %d bytes, %v, want %d", what, objects, bytes, err, max(1, test.want))
+			t.Errorf("%s: reported %d objects of %d bytes, %v, want %d", what, objects, bytes, err, max(1, test.want))
 		}
 	}
 }

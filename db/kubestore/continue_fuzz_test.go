@@ -12,9 +12,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// FuzzContinue sends any text as continue token: the list either refuses it as
-// the client's fault, or answers with objects of the asked namespace alone, in
-// order, all of them after where the token points.
+// FuzzContinue uses any text as a continue token. The list either refuses it as the client's fault,
+// or returns only objects of the requested namespace, in order, and all after the key in the token.
 func FuzzContinue(f *testing.F) {
 	fx := setup(f)
 	ctx := context.Background()
@@ -56,7 +55,7 @@ func FuzzContinue(f *testing.F) {
 		from := ""
 		if token != "" {
 			if from, _, err = storage.DecodeContinue(token, "/pods/b/"); err != nil {
-				t.Fatalf("token %q was taken: %v", token, err)
+				t.Fatalf("token %q was accepted: %v", token, err)
 			}
 		}
 		last := ""

@@ -52,7 +52,7 @@ func (e *corruptError) Error() string {
 	message := fmt.Sprintf("%s revision=%d: %v", e.kind, e.rev, e.err)
 	if d, ok := errors.AsType[*db.DamagedError](e.err); ok && (!d.Copy || d.InStore) {
 		// a plain deletion would read it, too
-		message += "; to delete it, ask for ignoreStoreReadErrorWithClusterBreakingPotential=true"
+		message += "; to delete it, set ignoreStoreReadErrorWithClusterBreakingPotential=true"
 	}
 	return message
 }
@@ -88,7 +88,7 @@ func (m markingTransformer) TransformFromStorage(ctx context.Context, data []byt
 	return out, stale, err
 }
 
-// corruptDeletedError ends a watch that cannot show an object whose deletion it met.
+// corruptDeletedError ends a watch that has to send a deletion and cannot read the deleted object.
 type corruptDeletedError struct{ err error }
 
 func (e *corruptDeletedError) Error() string {

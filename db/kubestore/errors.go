@@ -56,8 +56,8 @@ func ended(cause error) error {
 	return endedError{apierrors.NewTimeoutError("the request ended before it was answered", 0), cause}
 }
 
-// endedError says that the client is gone or that its time is up: 504, as in kube-apiserver. An API
-// server logs other errors as its own faults.
+// endedError says that the client has gone or that the request's deadline has passed: 504, as in
+// kube-apiserver. An API server logs other errors as its own faults.
 type endedError struct {
 	*apierrors.StatusError
 	cause error

@@ -60,8 +60,8 @@ func (se *sharedEvent) object(ctx context.Context) (runtime.Object, error) {
 	})
 }
 
-// previous returns the object before the event with the event's revision, because a watcher that
-// gets a deletion continues from that.
+// previous returns the object as it was before the event, but with the event's revision: a watcher
+// that gets a deletion continues from that revision.
 func (se *sharedEvent) previous(ctx context.Context) (runtime.Object, error) {
 	return se.prev.get(func() (runtime.Object, error) {
 		value, err := se.s.db.PrevValue(context.WithoutCancel(ctx), se.e)
@@ -72,11 +72,12 @@ func (se *sharedEvent) previous(ctx context.Context) (runtime.Object, error) {
 	})
 }
 
-// largeEvent is how many bytes a watch decodes without a turn. Of all watchers, one decodes them.
+// largeEvent is the largest event, in bytes, that a watch decodes without a turn. Only one of the
+// watchers decodes an event.
 const largeEvent = 128 << 10
 
-// decode is decodeEvent, in a turn for a large event. Existing objects are decoded in the turn that
-// their watch has: it would wait for a second one for ever.
+// decode is decodeEvent, in a turn for a large event. sendExisting does not use it: its watch has a
+// turn already, and would wait for a second one for ever.
 func (se *sharedEvent) decode(ctx context.Context, kv db.KV) (runtime.Object, error) {
 	if begin := se.s.budget.begin; begin != nil && len(kv.Value) > largeEvent {
 		defer begin(ctx)()
@@ -117,11 +118,11 @@ func (se *sharedEvent) event(ctx context.Context, pred *storage.SelectionPredica
 	was := se.e.PrevRev != 0 && (all || matches(pred, prev))
 	switch {
 	case is && was:
-		return watch.Event{Type: watch.Modified, Object: given(cur)}, true, nil
+		return watch.Event{Type: watch.Modified, Object: forWatcher(cur)}, true, nil
 	case is:
-		return watch.Event{Type: watch.Added, Object: given(cur)}, true, nil
+		return watch.Event{Type: watch.Added, Object: forWatcher(cur)}, true, nil
 	case was:
-		return watch.Event{Type: watch.Deleted, Object: given(prev)}, true, nil
+		return watch.Event{Type: watch.Deleted, Object: forWatcher(prev)}, true, nil
 	}
 	return ev, false, nil
 }
@@ -133,9 +134,9 @@ func matches(pred *storage.SelectionPredicate, obj runtime.Object) bool {
 	return err == nil && ok
 }
 
-// given returns the object that one of several watchers gets. Encoders set an object's kind while
+// forWatcher returns the object for one of several watchers. Encoders set an object's kind while
 // they encode, so each watcher needs a copy, unless the object is a runtime.CacheableObject.
-func given(obj runtime.Object) runtime.Object {
+func forWatcher(obj runtime.Object) runtime.Object {
 	if _, ok := obj.(runtime.CacheableObject); ok {
 		return obj
 	}

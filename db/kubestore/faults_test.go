@@ -19,7 +19,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
-// TestFullDisk: writes on a full disk are 503 with the reason, reads go on.
+// TestFullDisk: on a full disk, writes fail with 503 and the reason, and reads succeed.
 func TestFullDisk(t *testing.T) {
 	ctx := context.Background()
 	d := dbtest.Open(t, func(o *db.Options) { o.MaxPageCount = 150; o.Logger = slog.New(slog.DiscardHandler) })
@@ -49,8 +49,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestRequestThatHasEnded: who goes away gets an error with an API form. One without is logged as a
-// fault of the server.
+// TestRequestThatHasEnded: a request whose client goes away ends with an API error. Any other error
+// would be logged as a fault of the server.
 func TestRequestThatHasEnded(t *testing.T) {
 	f := setupOn(t, dbtest.Open(t))
 	if err := f.Create(t.Context(), "/pods/ns/a", &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}, nil, 0); err != nil {
@@ -71,7 +71,8 @@ func TestRequestThatHasEnded(t *testing.T) {
 	}
 }
 
-// TestDamagedObject: an object that is damaged in the file is named, passed over and deleted.
+// TestDamagedObject: requests report an object that is damaged in the file by name; other objects
+// can be read, and the damaged one can be deleted.
 func TestDamagedObject(t *testing.T) {
 	unsafeDeletion(t, true)
 	d := dbtest.Open(t, func(o *db.Options) { o.ChangelogBytes = 1 }) // watches read the file
@@ -83,8 +84,8 @@ func TestDamagedObject(t *testing.T) {
 	f.passesOver(t, d, before, "checksum")
 }
 
-// TestUnreadableInSharedStore: what the store of all servers has and cannot read is an object that
-// is named, passed over and deleted as one that is damaged in the file.
+// TestUnreadableInSharedStore: an object that the shared store cannot read is treated like one that
+// is damaged in the file.
 func TestUnreadableInSharedStore(t *testing.T) {
 	unsafeDeletion(t, true)
 	truth := dbtest.NewTruth()
@@ -109,9 +110,9 @@ func (f *fixture) createPods(t *testing.T, names ...string) {
 	}
 }
 
-// passesOver expects that b of the pods a, b and c cannot be read, and that only requests that
-// reach it fail, with its name and why: gets of it, whole lists and pages with it, and watches that
-// come to it. Pages go on behind it. before is a revision between the creations of a and b.
+// passesOver expects that of the pods a, b and c, b cannot be read. Only requests that reach b
+// fail, with its name and the reason why: gets of b, lists and pages with it, and watches that come
+// to it. Pages continue behind it. before is a revision between the creations of a and b.
 func (f *fixture) passesOver(t *testing.T, d *db.DB, before int64, why string) {
 	t.Helper()
 	const bad = "/pods/ns/b"
@@ -141,7 +142,7 @@ func (f *fixture) passesOver(t *testing.T, d *db.DB, before int64, why string) {
 	page.Predicate.Continue = status.Status().Continue
 	rest := &example.PodList{}
 	if err := store.GetList(ctx, "/pods/", page, rest); err != nil || len(rest.Items) != 1 || rest.Items[0].Name != "c" {
-		t.Errorf("the page behind it: %v, %v", rest.Items, err)
+		t.Errorf("the page after it: %v, %v", rest.Items, err)
 	}
 	page = all
 	page.Predicate.Limit, rest = 1, &example.PodList{}
@@ -172,17 +173,17 @@ func (f *fixture) passesOver(t *testing.T, d *db.DB, before int64, why string) {
 	since := all
 	since.ResourceVersion = fmt.Sprint(before)
 	if got := fmt.Sprint(watch("/pods/", since)); got != "[ERROR]" {
-		t.Errorf("a watch of all is told %s", got)
+		t.Errorf("a watch of all got %s", got)
 	}
 	withInitial := all
 	initial := true
 	withInitial.SendInitialEvents, withInitial.Predicate.AllowWatchBookmarks = &initial, true
 	if got := fmt.Sprint(watch("/pods/", withInitial)); got != "[ADDED ERROR]" {
-		t.Errorf("a watch that lists is told %s", got)
+		t.Errorf("a watch that lists got %s", got)
 	}
 	since.Recursive = false
 	if got := fmt.Sprint(watch("/pods/ns/c", since)); got != "[ADDED]" {
-		t.Errorf("a watch of another is told %s", got)
+		t.Errorf("a watch of another pod got %s", got)
 	}
 
 	if err := store.Delete(ctx, bad, &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}); err == nil {
@@ -195,7 +196,7 @@ func (f *fixture) passesOver(t *testing.T, d *db.DB, before int64, why string) {
 	if err := store.GetList(ctx, "/pods/", all, list); err != nil || len(list.Items) != 2 {
 		t.Errorf("list afterwards: %d objects, %v; want 2", len(list.Items), err)
 	}
-	if err := d.Compact(ctx, d.Revision()); err != nil { // so that the check at the end finds a whole file
+	if err := d.Compact(ctx, d.Revision()); err != nil { // so that the check at the end finds an intact file
 		t.Fatal(err)
 	}
 }

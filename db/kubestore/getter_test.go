@@ -26,7 +26,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
-// podStrategy is the least a registry needs.
+// podStrategy is the smallest strategy that a registry accepts.
 type podStrategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator
@@ -43,13 +43,13 @@ func (podStrategy) ValidateUpdate(_ context.Context, _, _ runtime.Object) field.
 func (podStrategy) WarningsOnUpdate(_ context.Context, _, _ runtime.Object) []string      { return nil }
 func (podStrategy) AllowUnconditionalUpdate(context.Context) bool                         { return true }
 
-// TestGetter runs a registry of Kubernetes' over the database.
+// TestGetter runs a registry of Kubernetes on the database.
 func TestGetter(t *testing.T) {
 	d := dbtest.Open(t, func(o *db.Options) { o.Logger = slog.New(slog.DiscardHandler) })
 	g := NewGetter(d, codecs, Options{})
 	resource := schema.GroupResource{Group: example.GroupName, Resource: "pods"}
 	if g.Store(resource) != nil {
-		t.Error("a store before anybody asked for it")
+		t.Error("there is a store before a registry asked for it")
 	}
 	strategy := podStrategy{scheme, names.SimpleNameGenerator}
 	pods := &genericregistry.Store{
@@ -69,7 +69,7 @@ func TestGetter(t *testing.T) {
 	}
 
 	ctx := request.WithNamespace(t.Context(), "ns")
-	// From a revision: a watch from "now" begins by listing, on its own time.
+	// Watch from a revision: a watch without one lists first, at a time that the test cannot know.
 	empty, err := pods.List(ctx, &metainternalversion.ListOptions{})
 	if err != nil {
 		t.Fatal(err)

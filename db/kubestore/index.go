@@ -16,8 +16,9 @@ import (
 )
 
 // meaningMark is between the name of an indexer and the version of its meaning, as in
-// "f:references#2". The version is part of the index's name in the database: if it changes, the
-// index is built again, as is necessary when the function computes other values for stored objects.
+// "f:references#2". The version is part of the index's name in the database, so a new version makes
+// the database build the index again. That is necessary when the function computes other values for
+// stored objects.
 const meaningMark = "#"
 
 // index is a database index with the function that computes its values. Its

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// TestListByLabel: whatever the selector, the list has what it matches; and one
-// that asks for a label reads no object without it.
+// TestListByLabel: with any selector, the list has exactly the matching objects. A list for a label
+// reads no object without it.
 func TestListByLabel(t *testing.T) {
 	ctx := context.Background()
 	f := setup(t)

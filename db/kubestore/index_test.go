@@ -33,8 +33,8 @@ func onNode(node string, indexed bool) storage.SelectionPredicate {
 	return p
 }
 
-// TestIndexedList compares lists through an index with the same lists without,
-// at every revision, while objects come, move and go; and counts what they read.
+// TestIndexedList compares lists with and without an index at every revision, while objects are
+// created, moved and deleted. It counts the objects that they read.
 func TestIndexedList(t *testing.T) {
 	ctx := context.Background()
 	f := setup(t, nodeNameIndex, func(cfg *Config) {
@@ -106,7 +106,7 @@ func TestIndexedList(t *testing.T) {
 	}
 }
 
-// TestIndexIsBuiltFromStored declares an index over objects that are stored.
+// TestIndexIsBuiltFromStored declares an index when objects are stored already.
 func TestIndexIsBuiltFromStored(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()
@@ -134,7 +134,8 @@ func TestIndexIsBuiltFromStored(t *testing.T) {
 	}
 }
 
-// An index with another version of its meaning is built again, and answers for the same field.
+// TestMeaningOfAnIndex: if the version of an index's meaning changes, the index is built again and
+// used for the same field.
 func TestMeaningOfAnIndex(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()

@@ -110,8 +110,8 @@ type lister struct {
 	unread    []db.KV // of the page that filled the limit
 }
 
-// most returns how many selected bytes end a page.
-func (l *lister) most() int64 {
+// maxSelected returns how many selected bytes end a page.
+func (l *lister) maxSelected() int64 {
 	if l.whole != nil {
 		return min(l.s.budget.page, wholePage)
 	}
@@ -166,7 +166,7 @@ func (l *lister) run(ctx context.Context, rev int64, from string) (err error) {
 			l.more = false
 			return nil
 		}
-		if full || !page.More || paging && (int64(l.v.Len()) >= l.pred.Limit || l.selected >= l.most()) {
+		if full || !page.More || paging && (int64(l.v.Len()) >= l.pred.Limit || l.selected >= l.maxSelected()) {
 			return nil
 		}
 		o.Rev, o.From = l.rev, l.lastKey+"\x00"
@@ -179,7 +179,7 @@ func (l *lister) run(ctx context.Context, rev int64, from string) (err error) {
 		case len(l.found.KVs) > 0: // the limit bounds keys
 		case len(o.Index) == 0 && len(page.KVs) < o.Limit: // full by its bytes
 			o.Limit = max(wanted, len(page.KVs))
-		case len(o.Index) > 0: // as many as are needed if they match like those before
+		case len(o.Index) > 0: // enough if the next rows match as often as those before
 			o.Limit = min(max(wanted*read*5/4/max(l.v.Len(), 1), chunkRows/4), 4*o.Limit, maxChunkRows)
 		default:
 			o.Limit = min(2*o.Limit, maxChunkRows)
@@ -296,23 +296,24 @@ func (l *lister) appendOne(ctx context.Context, kv *db.KV) error {
 	return nil
 }
 
-// admit waits until a list that has selected more than a small list may continue. Such a list may
-// select all objects, or a page like the part so far. unread is the rest of the page that it reads.
+// admit waits until a list that has selected more than a small list may continue. It admits the
+// bytes of all objects or, for a list with a limit, those of a page with the same average as the
+// part so far. unread is the rest of the page that it reads.
 func (l *lister) admit(ctx context.Context, unread []db.KV) error {
 	l.large = true
-	_, most, err := l.s.db.Totals(ctx, l.prefix)
+	_, weight, err := l.s.db.Totals(ctx, l.prefix)
 	if err != nil {
 		return l.s.interpret(err)
 	}
 	prefix := l.prefix
 	switch {
 	case l.whole != nil:
-		most, prefix = min(most, l.most()), ""
+		weight, prefix = min(weight, l.maxSelected()), ""
 	case l.pred.Limit > 0:
-		most, prefix = min(most, l.selected*l.pred.Limit/int64(l.v.Len()), l.s.budget.page), ""
+		weight, prefix = min(weight, l.selected*l.pred.Limit/int64(l.v.Len()), l.s.budget.page), ""
 	}
 	waited := false
-	err = l.s.budget.admitList(ctx, prefix, max(most, l.selected), func() {
+	err = l.s.budget.admitList(ctx, prefix, max(weight, l.selected), func() {
 		// A list that waits drops its objects, and reads again.
 		waited = true
 		l.v.SetZero()

@@ -32,12 +32,12 @@ func (f *fixture) count(t *testing.T, key string) *example.Pod {
 	return out
 }
 
-// Updates that follow a write read nothing, whoever changes what they were given,
-// and see what others have written meanwhile.
+// TestUpdatesBeginWithTheLastWrite: an update after a write reads nothing from the database, even
+// if callers change the objects that they got. It does see other writers' changes.
 func TestUpdatesBeginWithTheLastWrite(t *testing.T) {
 	ctx := context.Background()
 	f := setup(t)
-	other := setupOn(t, f.db) // knows nothing of what f writes
+	other := setupOn(t, f.db) // does not know f's writes
 	const key = "/pods/ns/a"
 	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}
 	if err := f.Create(ctx, key, pod, pod, 0); err != nil {
@@ -84,7 +84,7 @@ func TestUpdatesBeginWithTheLastWrite(t *testing.T) {
 	}
 }
 
-// No update of several at once is lost.
+// TestUpdatesMeet: no concurrent update is lost.
 func TestUpdatesMeet(t *testing.T) {
 	ctx := context.Background()
 	f := setup(t)
@@ -109,7 +109,8 @@ func TestUpdatesMeet(t *testing.T) {
 	}
 }
 
-// What is remembered is bounded, and is of the type that is asked for.
+// TestRecentsAreBounded: the cache is bounded, and pop returns only an object of the requested
+// type.
 func TestRecentsAreBounded(t *testing.T) {
 	var r recents
 	pods := reflect.TypeFor[example.Pod]()
@@ -130,19 +131,19 @@ func TestRecentsAreBounded(t *testing.T) {
 	}
 	r.add("/pods/large", &example.Pod{}, 1, make([]byte, recentObjectBytes))
 	if r.pop("/pods/large", pods) != nil {
-		t.Error("a large object is remembered")
+		t.Error("a large object is cached")
 	}
 	r.add("/pods/a", &example.Pod{}, 20_000, data)
 	r.add("/pods/a", &example.Pod{}, 19_999, data)
 	if r.pop("/pods/a", reflect.TypeFor[example.PodList]()) != nil {
-		t.Error("an object of another type is given")
+		t.Error("an object of another type is returned")
 	}
 	r.add("/pods/a", &example.Pod{}, 20_000, data)
 	r.add("/pods/a", &example.Pod{}, 19_999, data)
 	if st := r.pop("/pods/a", pods); st == nil || st.rev != 20_000 || st.current {
-		t.Errorf("of two writers that met, the later is not the one that is remembered: %+v", st)
+		t.Errorf("of two concurrent writes, the later one is not cached: %+v", st)
 	}
 	if r.pop("/pods/a", pods) != nil {
-		t.Error("an object is given twice")
+		t.Error("an object is returned twice")
 	}
 }

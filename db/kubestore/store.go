@@ -31,8 +31,7 @@ type Config struct {
 	New, NewList func() runtime.Object
 	// Prefix is prepended to every key; "" is "/".
 	Prefix string
-	// ResourcePrefix is the prefix of every key given to the Store; it
-	// starts with "/" and is more than that.
+	// ResourcePrefix is the prefix of every key given to the Store; it starts with "/" and is longer.
 	ResourcePrefix string
 	GroupResource  schema.GroupResource
 	// Transformer changes values on their way to and from the file. Default identity.
@@ -51,7 +50,7 @@ type Config struct {
 	// them. Default 1 minute.
 	BookmarkInterval time.Duration
 
-	// budget is shared by the Stores of a Getter; nil is one of the Store's own.
+	// budget is shared by the Stores of a Getter. If it is nil, the Store makes its own.
 	budget *budget
 }
 
@@ -264,8 +263,8 @@ func seconds(ttl uint64) time.Duration {
 	return time.Duration(min(ttl, most)) * time.Second
 }
 
-// since returns the revision such that an answer for a resource version may be as of it or later; 0
-// means no older than the request.
+// since returns the oldest revision that a request with a resource version may read; 0 means a
+// state that is not older than the request.
 func (s *Store) since(resourceVersion string) (int64, error) {
 	if resourceVersion == "" {
 		return 0, nil

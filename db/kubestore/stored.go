@@ -31,8 +31,8 @@ func (s *Store) ReadStored(ctx context.Context, name string) (data []byte, rev i
 // ScanStored calls each with the objects at revision rev, 0 for now, in the order of their names
 // below the Store's prefix. It begins with the name from, and ends after limit objects or size
 // bytes. With size 0 it reads no data. An object that cannot be read has err and no data.
-// ScanStored returns the revision that it has read; whether more objects follow, which a call with
-// the last name and a zero byte as from returns; and how many, if count is true.
+// ScanStored returns the revision that it has read, whether more objects follow, and, if count is
+// true, how many. The next call continues with the last name and a zero byte as from.
 func (s *Store) ScanStored(ctx context.Context, from string, rev int64, limit, size int, count bool,
 	each func(name string, rev int64, data []byte, err error)) (at int64, more bool, remaining int64, err error) {
 	prefix, err := s.prepareKey(s.resourcePrefix, true)

@@ -68,17 +68,17 @@ func setup(t testing.TB, change ...func(*Config)) *fixture {
 		t.Fatal(err)
 	}
 	f := setupOn(t, d, change...)
-	if shared != nil { // Kubernetes' etcd has keys before a test begins, too
+	if shared != nil { // an etcd of Kubernetes also has keys before a test begins
 		f.increaseRV(t.Context(), t.(*testing.T))
 	}
 	return f
 }
 
-// shared, if not nil, makes the store that the database of a test is a copy of.
+// shared, if not nil, makes the store that a test's database copies.
 var shared func(testing.TB) truth.Store
 
-// etcdServers, in the environment, are etcd's, separated by commas: TestUpstreamOnEtcd uses it. e2e
-// has one.
+// etcdServers, in the environment, has the addresses of etcd, separated by commas, for
+// TestUpstreamOnEtcd. The e2e tests set it.
 const etcdServers = "TIDEWAITER_TEST_ETCD_SERVERS"
 
 // TestUpstreamOnSharedStore is TestUpstream for databases that are copies of a store in memory.
@@ -126,8 +126,8 @@ func setupOn(t testing.TB, d *db.DB, change ...func(*Config)) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg.Triggers == nil { // else an index may be being built with it
-		s.transformer = cfg.Transformer // as it is: the suite tells apart what it marks itself
+	if cfg.Triggers == nil { // otherwise an index may be using it now
+		s.transformer = cfg.Transformer // without markingTransformer, because the suite distinguishes its own errors
 	}
 	return &fixture{Store: s, db: d, transformer: tr}
 }
@@ -146,7 +146,7 @@ func (f *fixture) UpdateTransformer(modify storagetesting.TransformerModifier) f
 	return func() { f.Store.transformer = orig }
 }
 
-// reporting is a fixture as the registry gets it when unsafe deletion is on.
+// reporting is a fixture with the Store that a registry gets when unsafe deletion is on.
 type reporting struct {
 	storage.Interface
 	*fixture
@@ -156,7 +156,7 @@ func (r reporting) UpdateTransformer(m storagetesting.TransformerModifier) func(
 	return r.fixture.UpdateTransformer(m)
 }
 
-// storedAsJSON checks what is in the file: plain, without revision.
+// storedAsJSON checks that the file has the object as plain JSON without a revision.
 func (f *fixture) storedAsJSON(ctx context.Context, t *testing.T, key string) {
 	kv, ok, _, err := f.db.Get(ctx, key)
 	if err != nil || !ok {
@@ -171,8 +171,8 @@ func (f *fixture) storedAsJSON(ctx context.Context, t *testing.T, key string) {
 	}
 }
 
-// compact also moves the revision on by one, as the write of etcd's compactor
-// does and the suite expects.
+// compact also raises the revision by one, like the write of etcd's compactor, which the suite
+// expects.
 func (f *fixture) compact(ctx context.Context, t *testing.T, resourceVersion string) {
 	rev, err := f.versioner.ParseResourceVersion(resourceVersion)
 	if err == nil {
@@ -184,7 +184,7 @@ func (f *fixture) compact(ctx context.Context, t *testing.T, resourceVersion str
 	f.increaseRV(ctx, t)
 }
 
-// increaseRV writes something of another resource.
+// increaseRV writes an object of another resource.
 func (f *fixture) increaseRV(ctx context.Context, t *testing.T) int64 {
 	kv, _, _, err := f.db.Get(ctx, "/other")
 	if err == nil {
@@ -234,14 +234,13 @@ func unsafeDeletion(t *testing.T, on bool) {
 
 var errFlipped = &corruptError{kind: untransformable, err: errors.New("bits flipped")}
 
-// notRun names the Run functions of the upstream suite that are not run here,
-// with the reason. There is none: those that take hooks into etcd get hooks of
-// ours, and the one that takes a recorder of etcd's client (List) uses it only
-// to look behind a watch cache.
+// notRun has the Run functions of the upstream suite that are not run here, with the reason. There
+// is none: functions that take hooks into etcd get our hooks, and List uses its recorder of etcd's
+// client only to look behind a watch cache.
 var notRun = map[string]string{}
 
-// TestUpstreamIsWhole reads the suite's source and fails when this package does
-// not call a function of it.
+// TestUpstreamIsWhole reads the suite's source, and fails if this package does not call one of its
+// functions.
 func TestUpstreamIsWhole(t *testing.T) {
 	const suite = "k8s.io/apiserver/pkg/storage/testing"
 	pkg, err := build.Import(suite, ".", 0)
@@ -282,7 +281,7 @@ func TestUpstreamIsWhole(t *testing.T) {
 }
 
 // TestUpstream runs the contract of storage.Interface: every Run function of
-// k8s.io/apiserver/pkg/storage/testing, but those in notRun.
+// k8s.io/apiserver/pkg/storage/testing, except those in notRun.
 func TestUpstream(t *testing.T) {
 	ctx := context.Background()
 	tests := []struct {

@@ -63,7 +63,7 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 		return nil, fmt.Errorf(`recursive key needs to end with "/"`)
 	}
 	if opts.ProgressNotify && s.newFunc == nil {
-		return nil, apierrors.NewInternalError(errors.New("progress notification needs Config.New, to make a bookmark of"))
+		return nil, apierrors.NewInternalError(errors.New("progress notification needs Config.New, to create bookmarks"))
 	}
 	watchList := utilfeature.DefaultFeatureGate.Enabled(features.WatchList)
 	w := &watchChan{
@@ -74,7 +74,7 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 		request:        make(chan struct{}, 1),
 	}
 	if send := opts.SendInitialEvents; send == nil || !watchList {
-		w.initial = rv == 0 // "start with a synthetic ADDED for what exists", as ever
+		w.initial = rv == 0 // revision 0 asks for an ADDED event for each existing object
 	} else {
 		w.initial = *send
 		w.initialBookmark = *send && opts.Predicate.AllowWatchBookmarks

@@ -27,8 +27,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/truth"
 )
 
-// TestSlowWatch: a watch that nobody reads keeps nobody waiting, and ends with
-// 410 once the history has gone past it. The others see everything.
+// TestSlowWatch: a watch whose client does not read delays no other. It ends with 410 when its
+// revision has left the history. The other watches get everything.
 func TestSlowWatch(t *testing.T) {
 	ctx := t.Context()
 	d := dbtest.Open(t, func(o *db.Options) { o.ChangelogBytes = 100_000; o.MaintenanceInterval = time.Hour })
@@ -87,8 +87,8 @@ func object(ev watch.Event) runtime.Object {
 	return ev.Object
 }
 
-// TestWatchesShareDecoding: however many watches, each event is decoded once, and a
-// large one in a turn; also for watches that come later and read from the file.
+// TestWatchesShareDecoding: with any number of watches, each event is decoded once, and a large one
+// in a turn. The same holds for watches that come later and read from the file.
 func TestWatchesShareDecoding(t *testing.T) {
 	d := dbtest.Open(t)
 	f := setupOn(t, d)
@@ -138,8 +138,9 @@ func TestWatchesShareDecoding(t *testing.T) {
 	}
 }
 
-// TestLargeExistingObjectsTakeOneTurn: a watch that begins with a large object has one turn. Where
-// there was one turn, it waited for itself, and each list and watch waited for it.
+// TestLargeExistingObjectsTakeOneTurn: a watch that begins with a large object takes one turn. If
+// it took two and there is only one, it would wait for itself, and all lists and watches would wait
+// for it.
 func TestLargeExistingObjectsTakeOneTurn(t *testing.T) {
 	f := setup(t)
 	var turns, held atomic.Int64
@@ -172,8 +173,8 @@ func TestLargeExistingObjectsTakeOneTurn(t *testing.T) {
 	}
 }
 
-// TestRequestWatchProgress: a quiet watch that takes bookmarks is told at once
-// how far the store is.
+// TestRequestWatchProgress: a quiet watch that accepts bookmarks gets one at once, with the store's
+// revision.
 func TestRequestWatchProgress(t *testing.T) {
 	ctx := t.Context()
 	f := setup(t, func(c *Config) { c.ProgressInterval = time.Hour })
@@ -202,10 +203,10 @@ func TestRequestWatchProgress(t *testing.T) {
 	}
 }
 
-// heldTruth is a store whose changes are not heard of before open is closed.
+// heldTruth is a store that reports its changes only after open is closed.
 type heldTruth struct {
 	*dbtest.Truth
-	open, asked chan struct{} // asked has a token once somebody has asked how far the store is
+	open, asked chan struct{} // asked is signalled by each call of Head
 }
 
 // Head is part of truth.Store.
@@ -227,8 +228,8 @@ func (s heldTruth) Follow(ctx context.Context, from int64, apply func([]truth.Ch
 	return s.Truth.Follow(ctx, from, apply)
 }
 
-// TestWatchFromARevisionToCome: a watch from a revision that another server has told of, and that
-// this one does not have yet, waits for it, and begins after it.
+// TestWatchFromARevisionToCome: a watch from a revision that another server has returned, and that
+// this server's copy does not have yet, waits for it and begins after it.
 func TestWatchFromARevisionToCome(t *testing.T) {
 	ctx, store := t.Context(), dbtest.NewTruth()
 	held := heldTruth{store, make(chan struct{}), make(chan struct{}, 1)}
@@ -274,8 +275,8 @@ func TestWatchFromARevisionToCome(t *testing.T) {
 	}
 }
 
-// TestInitialEventsOutlastHistory: a watch whose client takes longer to read what exists than
-// history is kept is sent what exists at one revision, and then every change since.
+// TestInitialEventsOutlastHistory: even if its client reads existing objects for longer than the
+// history window, a watch sends the objects at one revision, and then every later change.
 func TestInitialEventsOutlastHistory(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -283,7 +284,7 @@ func TestInitialEventsOutlastHistory(t *testing.T) {
 	const round = 6 * time.Minute // history is kept for five
 	d := dbtest.Open(t, func(o *db.Options) { o.Clock, o.MaintenanceInterval, o.ChangelogBytes = clock, round, 1000 })
 	f := setupOn(t, d)
-	const pods = 3 * chunkRows / 2 // read at twice
+	const pods = 3 * chunkRows / 2 // two reads
 	for i := range pods {
 		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("%04d", i)}}
 		if err := f.Create(ctx, "/pods/ns/"+pod.Name, pod, nil, 0); err != nil {
@@ -301,7 +302,7 @@ func TestInitialEventsOutlastHistory(t *testing.T) {
 	if err := f.Delete(ctx, "/pods/ns/0740", &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for range 3 { // half a page of the history is not read before the rest is
+	for range 3 { // the watch reads this history only after the other objects
 		dbtest.AwaitWaiters(t, clock, 1)
 		clock.Step(round)
 		dbtest.AwaitWaiters(t, clock, 1)
@@ -319,7 +320,7 @@ func TestInitialEventsOutlastHistory(t *testing.T) {
 			t.Fatalf("event %d is of %v", i, object(ev))
 		}
 	}
-	// Now that it has come so far, it holds no more.
+	// The watch has caught up, so it no longer holds the history.
 	if err := f.Create(ctx, "/pods/ns/last", &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "last"}}, nil, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +336,7 @@ func TestInitialEventsOutlastHistory(t *testing.T) {
 	}
 }
 
-// unreliable is a transformer that cannot read while err is set.
+// unreliable is a transformer whose reads fail while err is set.
 type unreliable struct {
 	value.Transformer
 	err atomic.Pointer[error]
@@ -349,8 +350,8 @@ func (u *unreliable) TransformFromStorage(ctx context.Context, data []byte, data
 	return u.Transformer.TransformFromStorage(ctx, data, dataCtx)
 }
 
-// TestReadThatFailedForOneWatch: what could not be read for one watch, because reads failed for a
-// moment, is read again for the watches after it.
+// TestReadThatFailedForOneWatch: if a read fails for one watch, because reads fail for a moment,
+// the next watch reads again.
 func TestReadThatFailedForOneWatch(t *testing.T) {
 	reads := &unreliable{}
 	f := setup(t, func(c *Config) { reads.Transformer, c.Transformer = c.Transformer, reads })
@@ -387,7 +388,8 @@ func TestReadThatFailedForOneWatch(t *testing.T) {
 	}
 }
 
-// TestDamageIsReadOnce: watches share what was read, also damage, which stays; and no other error.
+// TestDamageIsReadOnce: watches share the result of a read. They also share damage, which is
+// permanent, but no other error.
 func TestDamageIsReadOnce(t *testing.T) {
 	for err, want := range map[error]int{
 		nil:                                  1,

@@ -16,7 +16,7 @@ const wholePage = 2 << 20
 
 type wholeKey struct{}
 
-// wholeList is a list that a request reads in pages, of which it holds one at a time.
+// wholeList is a list that a request reads page by page, with one page in memory at a time.
 type wholeList struct {
 	ctx context.Context // ends with the request
 
@@ -26,7 +26,7 @@ type wholeList struct {
 	left       found
 }
 
-// found are the keys of an index that a page has found and not read.
+// found has the keys that a page has found with an index, and has not read.
 type found struct {
 	prefix, from string
 	index        []db.IndexQuery

@@ -19,11 +19,11 @@ import (
 // writes is how many keys are written at a time.
 const writes = 32
 
-// ErrDiffers says that a database and a store have different contents. Its text names the first
-// key.
+// ErrDiffers says that a database and a store have different contents. The error that wraps it
+// names the first such key.
 var ErrDiffers = errors.New("not the same")
 
-// Copy writes the keys of a database that a store lacks to the store. It fails with ErrDiffers if
+// Copy writes to a store all keys of a database that the store lacks. It fails with ErrDiffers if
 // the store has anything else below its prefix. Keys that an interrupted Copy has written stay, and
 // are not written again. It returns how many keys the database has, and how many were written.
 func Copy(ctx context.Context, from *db.DB, to truth.Store) (keys, written int, err error) {
@@ -58,9 +58,9 @@ func (e *FarBehindError) Error() string {
 	return fmt.Sprintf("the store is at revision %d, and clients hold revisions up to %d, which would be invalid there", e.At, e.Above)
 }
 
-// Raise raises the revision of a store above one that clients of a database may hold, by writing
-// keys. What the clients hold is then older than the history of all copies. It fails with
-// *FarBehindError.
+// Raise writes keys to a store until its revision is higher than above, the highest revision that
+// clients of a database may hold. The clients' revisions are then older than the history of all
+// copies. If that needs too many writes, Raise fails with *FarBehindError.
 func Raise(ctx context.Context, s truth.Store, above int64, key string) error {
 	if err := removeBelow(ctx, s, key+"-"); err != nil { // left by an interrupted Raise
 		return err

@@ -15,7 +15,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/migrate"
 )
 
-// failing is a store that takes so many writes.
+// failing is a store that fails after a number of writes.
 type failing struct {
 	*dbtest.Truth
 	left atomic.Int64
@@ -49,9 +49,9 @@ func fill(t *testing.T, d *db.DB, n int) {
 	}
 }
 
-// What an interrupted copy has written stays. In the end both have the same, with the times of
-// expiry, and neither a value nor a key that differs goes unnoticed.
-func TestCopyGoesOn(t *testing.T) {
+// TestCopyContinues: a second Copy continues after an interrupted one. Then database and store are
+// equal, also in expiry times, and Verify detects each key or value that differs.
+func TestCopyContinues(t *testing.T) {
 	t.Parallel()
 	d, store := dbtest.Open(t), &failing{Truth: dbtest.NewTruth()}
 	const n = 500
@@ -97,7 +97,8 @@ func TestCopyGoesOn(t *testing.T) {
 	}
 }
 
-// A store comes to be above what clients of the database know, unless it never meets that.
+// TestRaise: Raise brings a store's revision above a revision that clients hold, unless no store
+// ever reaches that revision.
 func TestRaise(t *testing.T) {
 	t.Parallel()
 	store := dbtest.NewTruth()
@@ -110,16 +111,16 @@ func TestRaise(t *testing.T) {
 		t.Errorf("at revision %d, %v", at, err)
 	}
 	if _, _, more, err := store.Range(t.Context(), "", 0); err != nil || more {
-		t.Error("something is left")
+		t.Error("keys of Raise are left")
 	}
 	var far *migrate.FarBehindError
 	if err := migrate.Raise(t.Context(), store, 1<<30, "/raise"); !errors.As(err, &far) || far.Above != 1<<30 {
-		t.Errorf("of a revision that is far above: %v", err)
+		t.Errorf("raising above a much higher revision: %v", err)
 	}
 }
 
-// A copy that is detached has all that the store has, can be written by itself, and answers 410 to
-// whoever knows revisions of the store.
+// TestDetach: a detached copy has everything that the store has and can be written without it. A
+// watch from a revision of the store fails with ErrCompacted.
 func TestDetach(t *testing.T) {
 	t.Parallel()
 	store, dir := dbtest.NewTruth(), t.TempDir()

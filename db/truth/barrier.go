@@ -10,8 +10,8 @@ const (
 	// askTimeout bounds a call of Head, so that waiting callers get an error if the store does not
 	// answer.
 	askTimeout = 5 * time.Second
-	// The next call of Head is delayed, so that the callers of the last one can come back and share
-	// it: by pauseEach, about the time to answer one, for each of them, and by maxPause at most.
+	// The next call of Head waits for the callers of the last one to come back and share it: pauseEach
+	// for each of them, about the time to answer one, and at most maxPause.
 	pauseEach, maxPause = time.Millisecond, 20 * time.Millisecond
 )
 
@@ -22,14 +22,14 @@ type Barrier struct {
 	Head func(context.Context) (int64, error)
 
 	mu       sync.Mutex
-	asking   bool
-	next     *question // asked when the running one has been answered
-	expected int       // the next question waits for so many callers; 0 while one is running
+	running  bool
+	next     *headCall // begins when the running one has ended
+	expected int       // callers that the next one waits for; 0 while one is running
 	complete chan struct{}
 }
 
-type question struct {
-	callers int // changes while the question is the next
+type headCall struct {
+	callers int // may rise until the call begins
 	done    chan struct{}
 	rev     int64
 	err     error
@@ -40,11 +40,11 @@ func (b *Barrier) Wait(ctx context.Context) (int64, error) {
 	b.mu.Lock()
 	q := b.next
 	if q == nil {
-		q = &question{done: make(chan struct{})}
+		q = &headCall{done: make(chan struct{})}
 		b.next = q
-		if !b.asking {
-			b.asking = true
-			go b.ask()
+		if !b.running {
+			b.running = true
+			go b.run()
 		}
 	}
 	if q.callers++; q.callers == b.expected {
@@ -59,12 +59,12 @@ func (b *Barrier) Wait(ctx context.Context) (int64, error) {
 	}
 }
 
-// ask answers questions until there are none.
-func (b *Barrier) ask() {
+// run calls Head until no caller waits.
+func (b *Barrier) run() {
 	for {
 		b.mu.Lock()
 		q := b.next
-		b.next, b.asking, b.expected = nil, q != nil, 0
+		b.next, b.running, b.expected = nil, q != nil, 0
 		b.mu.Unlock()
 		if q == nil {
 			return
@@ -72,8 +72,7 @@ func (b *Barrier) ask() {
 		ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 		q.rev, q.err = b.Head(ctx)
 		cancel()
-		// Callers that have been answered come back soon, and share the next question with those that
-		// wait.
+		// The callers of this call come back soon, and share the next one with the callers that wait.
 		b.mu.Lock()
 		expected, complete := q.callers, make(chan struct{})
 		if b.next != nil {

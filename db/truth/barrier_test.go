@@ -11,9 +11,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/truth"
 )
 
-// TestBarrierAsksAfterTheCall: whoever calls while a question is under way is not given its answer,
-// and shares the next question with the others that wait.
-func TestBarrierAsksAfterTheCall(t *testing.T) {
+// TestBarrierReadsAfterTheCall: a call of Wait during a running Head does not get its result. It
+// shares the next Head with the other waiting calls.
+func TestBarrierReadsAfterTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, answer := 0, make(chan int64)
 		b := &truth.Barrier{Head: func(context.Context) (int64, error) {
@@ -29,7 +29,7 @@ func TestBarrierAsksAfterTheCall(t *testing.T) {
 				}
 				got <- rev
 			}()
-			synctest.Wait() // it waits for an answer
+			synctest.Wait() // Wait has begun
 			return got
 		}
 		first := wait()
@@ -44,19 +44,19 @@ func TestBarrierAsksAfterTheCall(t *testing.T) {
 		answer <- 8
 		for i, l := range late {
 			if got := <-l; got != 8 {
-				t.Errorf("late %d: %d, want the answer to the second question", i, got)
+				t.Errorf("late %d: %d, want the result of the second Head", i, got)
 			}
 		}
 		time.Sleep(time.Second) // a pause ends
 		if asked != 2 {
-			t.Errorf("%d questions were asked, want 2", asked)
+			t.Errorf("%d calls of Head, want 2", asked)
 		}
 	})
 }
 
-// TestBarrierGathers: callers that come back soon after an answer share the next question with
-// those that wait for it, which waits no longer than until all are there, nor for ever for one that
-// stays away. A single caller does not wait.
+// TestBarrierGathers: callers that come back soon after a result share the next Head with the
+// callers that wait. That Head begins as soon as all are there, and does not wait long for a caller
+// that does not come back. A single caller does not wait.
 func TestBarrierGathers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
@@ -71,8 +71,7 @@ func TestBarrierGathers(t *testing.T) {
 			}
 		}
 		const times = 100
-		// together has some callers ask, who need a while between an answer and their next
-		// question.
+		// together lets some callers call Wait repeatedly, with a pause between two calls.
 		together := func(callers int, between time.Duration, stays int, wantAsked int, want time.Duration) {
 			t.Helper()
 			asked = 0
@@ -92,12 +91,12 @@ func TestBarrierGathers(t *testing.T) {
 			}
 			all.Wait()
 			if took := time.Since(begun); asked > wantAsked || took > want {
-				t.Errorf("for %d callers %d questions were asked in %s, want at most %d in %s", callers, asked, took, wantAsked, want)
+				t.Errorf("for %d callers there were %d calls of Head in %s, want at most %d in %s", callers, asked, took, wantAsked, want)
 			}
 			time.Sleep(time.Second) // a pause ends
 		}
 		together(1, 0, times, times, times*time.Millisecond)
-		// The first caller is the first to end, for which the others wait once.
+		// The first caller ends first, and the others wait for it once.
 		together(5, 0, times, times+1, (times+1+5)*time.Millisecond)
 		together(5, 2*time.Millisecond, times, times+1, (3*(times+1)+5)*time.Millisecond)
 		together(5, 0, times/2, times+1, (times+1+5)*time.Millisecond)

@@ -44,7 +44,7 @@ func (e *TooLargeError) Unwrap() error { return e.Err }
 type UnknownError struct{ Err error }
 
 func (e *UnknownError) Error() string {
-	return "it is not known whether this was written: read it again: " + e.Err.Error()
+	return "it is unknown whether the write happened; read the object again to see it: " + e.Err.Error()
 }
 
 // Unwrap returns the cause.
@@ -61,15 +61,14 @@ type Change struct {
 	Unreadable error
 }
 
-// Store is the store that decides. Its methods may be called from any goroutine.
+// Store is the shared store. Its methods may be called from any goroutine.
 type Store interface {
 	// Identity returns a number above zero that no other store has. A store that was restored may keep
 	// its number.
 	Identity(context.Context) (int64, error)
-	// Put writes value if key is at revision expect, 0 for a key that does not exist, and returns
-	// the revision. With ErrConflict it returns a revision at which the conflict can be seen. Other
-	// errors are *RefusedError,
-	// *TooLargeError and *UnknownError.
+	// Put writes value if key is at revision expect, 0 for a key that does not exist, and returns the
+	// revision. With ErrConflict it returns a revision at which the conflict can be seen. Its other
+	// errors are *RefusedError, *TooLargeError and *UnknownError.
 	Put(ctx context.Context, key string, expect int64, value []byte, expires int64) (rev int64, err error)
 	// Delete is Put for a deletion.
 	Delete(ctx context.Context, key string, expect int64) (rev int64, err error)

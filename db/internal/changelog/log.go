@@ -108,8 +108,8 @@ func (f *Log) Publish(events []*Event, rev int64) {
 	f.trim()
 }
 
-// Restart is for a Reader that no longer has the changes before revision rev: all watchers read
-// from it again, and get its error.
+// Restart drops all events. It is for a Reader that no longer has the changes before revision rev:
+// all watchers then read from the Reader, and get its error.
 func (f *Log) Restart(rev int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

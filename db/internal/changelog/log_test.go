@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestLogBounds publishes events of many sizes and checks the log's bounds
-// and that it holds exactly the events after its floor.
+// TestLogBounds publishes events of many sizes. It checks that the log keeps its bounds and has
+// exactly the events after its floor.
 func TestLogBounds(t *testing.T) {
 	const maxBytes = 100_000
 	f := New(0, maxBytes, nil)
@@ -52,7 +52,7 @@ func TestLogBounds(t *testing.T) {
 	}
 }
 
-// gone has no changes before a revision.
+// gone is a Reader without changes before a revision.
 type gone int64
 
 var errGone = errors.New("gone")
@@ -64,10 +64,10 @@ func (g gone) EventsBetween(_ context.Context, _ *Watcher, from, to int64) ([]*E
 	return nil, to, nil
 }
 
-// After a restart every watcher is told that what it followed is gone, also one that looks only
-// when a commit from before the restart's revision has come. It went on instead, and missed all
-// changes up to that revision.
-func TestRestartTellsEveryWatcher(t *testing.T) {
+// TestRestartFailsEveryWatcher: after a restart, every watcher gets the Reader's error. That
+// includes a watcher that polls only after a commit from before the restart's revision: it must not
+// continue and miss the changes up to that revision.
+func TestRestartFailsEveryWatcher(t *testing.T) {
 	f := New(0, 1000, func(*Event) {})
 	f.Publish(nil, 2)
 	watchers := []*Watcher{f.Watch("/a/", false, 2, nil, gone(10)), f.Watch("/a/", false, 2, nil, gone(10))}

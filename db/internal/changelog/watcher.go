@@ -84,7 +84,7 @@ func (w *Watcher) Matches(key string) bool {
 	return len(key) > len(w.prefix) && strings.HasPrefix(key, w.prefix) || key == w.prefix
 }
 
-// Poll returns the next events in order of revision, at most maxPollEvents, and nothing when there
+// Poll returns the next events in order of revision, at most MaxPollEvents, and nothing when there
 // are none yet. It fails if the watch started before the history or in the future, if it fell out
 // of the history, and if the database was closed.
 func (w *Watcher) Poll(ctx context.Context) ([]*Event, error) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Without cgo there is one error, which says what to do.
+// TestBuildWithoutCgo: a build without cgo gives one error, which says what to do.
 func TestBuildWithoutCgo(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

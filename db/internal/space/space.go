@@ -28,11 +28,10 @@ const (
 	// reservePart: the reserve is at most a reservePart-th of the file system. It should be at least
 	// as large as the log, which must be copied into the file.
 	reservePart = 4
-	// nearlyFree is how little free space is worth a warning: a twentieth of the file
-	// system, and at most this.
+	// Warn warns when less than a twentieth of the file system and less than nearlyFree is free.
 	nearlyFree = 1 << 30
-	// noSpace is so little free space that a failed write has probably found the disk full, whatever
-	// its error is.
+	// When less than noSpace is free, a failed write has probably found the disk full, whatever its
+	// error is.
 	noSpace = 256 << 10
 )
 
@@ -142,7 +141,7 @@ func (s *Guard) Release() bool {
 func (s *Guard) refuse(err error) {
 	reason := &datafile.UnavailableError{Reason: "the disk is full; only deletions and small updates succeed until there is room: free space in " + s.dir + ", or delete objects", Err: err}
 	if s.disk.Swap(reason) == nil {
-		s.log.Error("the disk is full: reads, deletions and small updates go on, all other writes are refused", "dir", s.dir, "err", err,
+		s.log.Error("the disk is full: reads, deletions and small updates succeed, all other writes are refused", "dir", s.dir, "err", err,
 			"do", "free space on the disk, or delete objects; writes resume automatically")
 	}
 }
@@ -219,7 +218,7 @@ func (s *Guard) Measure(used int64) {
 		s.limit.Store(&datafile.UnavailableError{
 			Reason: fmt.Sprintf("the database has reached its quota of %d bytes; only deletions and small updates succeed: delete objects, or raise --quota-backend-bytes", s.quota),
 			Err:    errors.New("quota reached")})
-		s.log.Error("the database has reached its quota: reads, deletions and small updates go on, all other writes are refused", "dir", s.dir, "quota", s.quota,
+		s.log.Error("the database has reached its quota: reads, deletions and small updates succeed, all other writes are refused", "dir", s.dir, "quota", s.quota,
 			"do", "delete objects, or raise --quota-backend-bytes; a deletion frees space once the object has left the history")
 	case used < s.quota && over != nil:
 		s.limit.Store(nil)

@@ -149,8 +149,8 @@ func (c *Conn) Exec(sql string, args ...any) (int64, error) {
 // ErrStop is an error that fn may return to end Each without an error.
 var ErrStop = errors.New("stop")
 
-// Each runs a prepared query and calls fn with every row. The row is reused;
-// its strings and byte slices are the caller's to keep.
+// Each runs a prepared query and calls fn with every row. Each reuses the row, but fn may keep its
+// strings and byte slices.
 func (c *Conn) Each(fn func(row []driver.Value) error, sql string, args ...any) error {
 	s, err := c.prepare(sql)
 	if err != nil {
