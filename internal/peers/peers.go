@@ -1,10 +1,10 @@
-// Package peers knows which of several servers with the same objects live, and which of them does
-// what one of them alone may do at a time, such as asking a registry.
+// Package peers knows which of several servers with the same objects are alive, and which of them
+// owns work that only one may do at a time, such as sending requests to a registry.
 //
-// Each server holds a Lease, as kube-apiservers do. Whose turn it is follows from the names of
-// those that live (rendezvous hashing, Thaler and Ravishankar, 1998), so servers do not talk about
-// it, and only what belonged to a server that goes, or will belong to one that comes, changes
-// hands.
+// Each server holds a Lease, as kube-apiservers do. Each server computes the owner from the names
+// of the living servers (rendezvous hashing, Thaler and Ravishankar, 1998), so they need not
+// negotiate. When a server goes, only its own work gets another owner; when a server comes, only
+// the work that it gets.
 package peers
 
 import (
@@ -36,8 +36,8 @@ import (
 )
 
 const (
-	// LeaderLease is the Lease of the server that leads. A server of an earlier release that holds
-	// it does everything.
+	// LeaderLease is the Lease of the leader. If a server of an earlier release holds it, that server
+	// does all work.
 	LeaderLease = "tidewaiter"
 	// leasePrefix begins the names of the servers' Leases, which are in kube-system and have the
 	// label of kube-apiserver's.
@@ -45,37 +45,39 @@ const (
 	leaseLabel  = "apiserver.kubernetes.io/identity"
 	leaseOf     = "tidewaiter"
 
-	// A server is gone when its Lease was not renewed for duration. One that could not renew its
-	// own for deadline begins nothing more, so that clocks which run differently fast do no harm.
+	// A server counts as gone when its Lease was not renewed for duration. A server that could not
+	// renew its own Lease for deadline begins no more work. It is shorter, so that clocks of different
+	// speeds do no harm.
 	duration = 10 * time.Second
 	deadline = 7 * time.Second
 	renewal  = 2 * time.Second
-	// joining is how long a new server begins nothing, until all others have seen its Lease.
+	// joining is how long a new server begins no work, so that all others see its Lease first.
 	joining = 3 * time.Second
-	// forgotten is when the Lease of a server that is gone is deleted.
+	// forgotten is how long after its last renewal the Lease of a server is deleted.
 	forgotten = time.Minute
-	// look is how often is looked whether a server is gone.
+	// look is the pause between two looks for servers that are gone.
 	look = time.Second
 
-	// askedHosts is the annotation of a server's Lease that names the hosts which it asks, and
-	// anyHost if they are more than maxAsked.
+	// askedHosts is the annotation of a server's Lease with the hosts to which it sends requests, and
+	// anyHost if there are more than maxAsked.
 	askedHosts = "tidewaiter.dev/asked-hosts"
 	anyHost    = "*"
 	maxAsked   = 64
 	// readsCompressed is the annotation of the Lease of a server that reads compressed values of
 	// etcd.
 	readsCompressed = "tidewaiter.dev/reads-compressed"
-	// pausedHosts is the annotation that names the hosts which have asked the server for a pause,
-	// each with the seconds that are left of it, as host=seconds. At most maxAsked are named, and
-	// nobody is believed for longer than maxPause.
+	// pausedHosts is the annotation with the hosts that have requested a pause from the server, each
+	// as host=seconds with the seconds that are left. It has at most maxAsked hosts. A pause counts
+	// for at most maxPause.
 	pausedHosts = "tidewaiter.dev/paused-hosts"
 	maxPause    = time.Hour
-	maxHeard    = 16 * maxAsked // pauses that other servers know
-	// askedFor is how long after a request a server counts as one that asks the host.
+	maxHeard    = 16 * maxAsked // bounds the pauses that other servers report
+	// askedFor is how long after its last request to a host a server counts as using the host.
 	askedFor = 10 * time.Second
 )
 
-// Peers are the servers, as one of them knows them. It is safe for concurrent use.
+// Peers are the servers with the same objects, as one of them sees them. It is safe for concurrent
+// use.
 type Peers struct {
 	self  string
 	clock clock.WithTicker
@@ -83,19 +85,19 @@ type Peers struct {
 	mu      sync.Mutex
 	seen    map[string]*peer // by name; they are removed when they are forgotten
 	joined  time.Time        // when the server saw its own Lease; zero before
-	leader  string           // "" if nobody leads
+	leader  string           // "" if there is none
 	changed []func()
-	state   string // what changed was last called for
-	// hosts and when they were asked last; at most maxAsked and anyHost
+	state   string // the state at the last call of changed
+	// when the last request was sent to a host; at most maxAsked hosts, and anyHost
 	asked map[string]time.Time
-	// hosts and until when they asked this server for a pause; at most maxAsked
-	told  map[string]time.Time
-	heard map[string]time.Time // the same of the other servers; at most maxHeard
+	// end of the pause that a host has requested from this server; at most maxAsked
+	ownPauses   map[string]time.Time
+	otherPauses map[string]time.Time // the same, as other servers report it; at most maxHeard
 }
 
 // peer is what is known of a server.
 type peer struct {
-	lease   *coordinationv1.Lease // nil for one that only others have named
+	lease   *coordinationv1.Lease // nil if no Lease of the server has been seen
 	renewed time.Time             // by the clock of this server
 	asks    []string              // hosts
 }
@@ -110,13 +112,13 @@ func New(c clock.WithTicker) (*Peers, error) {
 	c = cmp.Or[clock.WithTicker](c, clock.RealClock{})
 	// Kubernetes' controllers name themselves so. Each start has another name: what an earlier one
 	// began has ended.
-	return &Peers{self: host + "_" + string(uuid.NewUUID()), clock: c, seen: map[string]*peer{}, asked: map[string]time.Time{}, told: map[string]time.Time{}, heard: map[string]time.Time{}}, nil
+	return &Peers{self: host + "_" + string(uuid.NewUUID()), clock: c, seen: map[string]*peer{}, asked: map[string]time.Time{}, ownPauses: map[string]time.Time{}, otherPauses: map[string]time.Time{}}, nil
 }
 
 // Self is the name of this server.
 func (p *Peers) Self() string { return p.self }
 
-// Lives reports whether the server of a name may still be at work.
+// Lives reports whether the server with a name may still be at work.
 func (p *Peers) Lives(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,8 +132,8 @@ func (p *Peers) Lives(name string) bool {
 
 func (s *peer) lives(now time.Time) bool { return now.Sub(s.renewed) < duration }
 
-// Owns reports whether what a key names is for this server to do. At most one server is told so,
-// but for the seconds in which servers come and go.
+// Owns reports whether this server owns the work that a key names. At most one server owns it,
+// except for some seconds when servers come and go.
 func (p *Peers) Owns(key string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,7 +154,7 @@ func (p *Peers) Owns(key string) bool {
 	return first == p.self
 }
 
-// takesPart reports whether this server may begin something. mu is held.
+// takesPart reports whether this server may begin work. The caller holds mu.
 func (p *Peers) takesPart(now time.Time) bool {
 	own := p.seen[p.self]
 	if own == nil || own.lease == nil || p.joined.IsZero() || now.Sub(p.joined) < joining || now.Sub(own.lease.Spec.RenewTime.Time) >= deadline {
@@ -162,9 +164,9 @@ func (p *Peers) takesPart(now time.Time) bool {
 	return p.leader == "" || leads != nil && leads.lease != nil
 }
 
-// Sharing returns how many servers ask a host now. This server is about to, and does not need to
-// own the host. Until the others know that it asks, which takes as long as a renewal of its Lease,
-// all of them count.
+// Sharing returns how many servers use a host now, including this one, which is about to send a
+// request and need not own the host. The next renewal of its Lease tells the others; until then,
+// all living servers count.
 func (p *Peers) Sharing(host string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,7 +186,7 @@ func (p *Peers) Sharing(host string) int {
 	return n
 }
 
-// asking returns how many hosts this server asks. mu is held.
+// asking returns how many hosts this server uses. The caller holds mu.
 func (p *Peers) asking(now time.Time) int {
 	maps.DeleteFunc(p.asked, func(_ string, at time.Time) bool { return now.Sub(at) >= askedFor })
 	return len(p.asked)
@@ -194,31 +196,30 @@ func (s *peer) asksFor(host string) bool {
 	return slices.ContainsFunc(s.asks, func(asked string) bool { return asked == host || asked == anyHost })
 }
 
-// Paused notes that a host has asked this server for a pause from now on, which the others know
-// after a renewal of its Lease.
+// Paused records that a host has requested a pause from this server. The next renewal of its Lease
+// tells the others.
 func (p *Peers) Paused(host string, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	pause(p.told, host, p.clock.Now(), d, maxAsked)
+	pause(p.ownPauses, host, p.clock.Now(), d, maxAsked)
 }
 
-// PauseLeft returns for how long a host is not to be asked, by what it has asked the other servers
-// for.
+// PauseLeft returns the rest of the longest pause that a host has requested from other servers.
 func (p *Peers) PauseLeft(host string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.heard[host].Sub(p.clock.Now())
+	return p.otherPauses[host].Sub(p.clock.Now())
 }
 
-// pause notes a pause of a host if it is the longest. Of most hosts others are not noted.
-func pause(until map[string]time.Time, host string, now time.Time, d time.Duration, most int) {
+// pause records a pause of a host unless a longer one is recorded. until has at most limit hosts.
+func pause(until map[string]time.Time, host string, now time.Time, d time.Duration, limit int) {
 	maps.DeleteFunc(until, func(_ string, at time.Time) bool { return !at.After(now) })
-	if at := now.Add(min(d, maxPause)); at.After(now) && at.After(until[host]) && (len(until) < most || !until[host].IsZero()) {
+	if at := now.Add(min(d, maxPause)); at.After(now) && at.After(until[host]) && (len(until) < limit || !until[host].IsZero()) {
 		until[host] = at
 	}
 }
 
-// writePauses is the annotation for pauses. No host has a space or an equals sign in it.
+// writePauses returns the annotation for pauses. Hosts have no spaces or equals signs.
 func writePauses(until map[string]time.Time, now time.Time) string {
 	var text []string
 	for _, host := range slices.Sorted(maps.Keys(until)) {
@@ -229,8 +230,8 @@ func writePauses(until map[string]time.Time, now time.Time) string {
 	return strings.Join(text, " ")
 }
 
-// readPauses calls pause with what writePauses has written, for at most maxAsked hosts. What it has
-// not written is passed over.
+// readPauses parses the annotation that writePauses returns, and calls pause with each host, but at
+// most maxAsked. It skips invalid parts.
 func readPauses(text string, pause func(host string, d time.Duration)) {
 	fields := strings.Fields(text)
 	for _, field := range fields[:min(len(fields), maxAsked)] {
@@ -241,23 +242,23 @@ func readPauses(text string, pause func(host string, d time.Duration)) {
 	}
 }
 
-// mark completes the Lease of this server.
+// mark sets the label and the annotations of this server's Lease.
 func (p *Peers) mark(l *coordinationv1.Lease) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l.Labels = map[string]string{leaseLabel: leaseOf}
 	l.Annotations = map[string]string{readsCompressed: "true"}
-	if p.asking(p.clock.Now()) > 0 { // no host has a space in it
+	if p.asking(p.clock.Now()) > 0 { // hosts have no spaces
 		l.Annotations[askedHosts] = strings.Join(slices.Sorted(maps.Keys(p.asked)), " ")
 	}
-	if pauses := writePauses(p.told, p.clock.Now()); pauses != "" {
+	if pauses := writePauses(p.ownPauses, p.clock.Now()); pauses != "" {
 		l.Annotations[pausedHosts] = pauses
 	}
 	return nil
 }
 
 // AllReadCompressed reports whether this server and all others that may be at work read compressed
-// values of etcd: one of an earlier release, which is being replaced, does not.
+// values of etcd: a server of an earlier release does not, and may run during an upgrade.
 func (p *Peers) AllReadCompressed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -270,19 +271,20 @@ func (p *Peers) AllReadCompressed() bool {
 	return p.takesPart(now)
 }
 
-// OnChange has f called when other answers may be given than before.
+// OnChange registers a function that is called when the results of the other methods may have
+// changed.
 func (p *Peers) OnChange(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.changed = append(p.changed, f)
 }
 
-// Run makes this server one of them for as long as work runs, which is to end when ctx is done.
+// Run makes this server one of the peers while work runs. work must end when ctx is done.
 func (p *Peers) Run(ctx context.Context, client kubernetes.Interface, work func(context.Context) error) error {
 	keeping, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	// The Leases of servers and the leader's alone: another one that cannot be read fails a list of
-	// all.
+	// Follow only the Leases of servers and of the leader: a list of all Leases fails if it has one
+	// that cannot be read.
 	followed := []informers.SharedInformerFactory{}
 	for _, only := range []internalinterfaces.TweakListOptionsFunc{
 		func(o *metav1.ListOptions) { o.LabelSelector = leaseLabel + "=" + leaseOf },
@@ -312,11 +314,11 @@ func (p *Peers) Run(ctx context.Context, client kubernetes.Interface, work func(
 	for _, shared := range followed {
 		shared.Shutdown()
 	}
-	holder.Stop() // the others need not wait
+	holder.Stop() // deletes the Lease, so that the others need not wait
 	return err
 }
 
-// see takes a Lease.
+// see records a Lease that was created or updated.
 func (p *Peers) see(o any) {
 	l, ok := o.(*coordinationv1.Lease)
 	if !ok {
@@ -336,14 +338,14 @@ func (p *Peers) see(o any) {
 			p.joined = now
 		}
 		if name != p.self {
-			readPauses(l.Annotations[pausedHosts], func(host string, d time.Duration) { pause(p.heard, host, now, d, maxHeard) })
+			readPauses(l.Annotations[pausedHosts], func(host string, d time.Duration) { pause(p.otherPauses, host, now, d, maxHeard) })
 		}
 	}
 	p.mu.Unlock()
 	p.notify()
 }
 
-// lost takes a Lease that was deleted.
+// lost records that a Lease was deleted.
 func (p *Peers) lost(o any) {
 	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
 		o = gone.Obj
@@ -364,7 +366,7 @@ func (p *Peers) lost(o any) {
 	p.notify()
 }
 
-// notify calls the functions that wait for a change, if there is one.
+// notify calls the functions of OnChange if there is a change.
 func (p *Peers) notify() {
 	p.mu.Lock()
 	now, servers := p.clock.Now(), 0
@@ -393,7 +395,7 @@ func (p *Peers) notify() {
 	}
 }
 
-// lookEvery finds servers that are gone, and deletes the Leases of those that have been for long,
+// lookEvery regularly looks for servers that are gone, and deletes Leases that forget returns,
 // until ctx is done.
 func (p *Peers) lookEvery(ctx context.Context, client kubernetes.Interface) {
 	ticker := p.clock.NewTicker(look)
@@ -406,13 +408,14 @@ func (p *Peers) lookEvery(ctx context.Context, client kubernetes.Interface) {
 		}
 		p.notify()
 		for _, l := range p.forget() {
-			// The others try, too, and what fails is tried again at the next look.
+			// All servers try this, and each tries again at its next look.
 			_ = client.CoordinationV1().Leases(l.Namespace).Delete(ctx, l.Name, *metav1.NewRVDeletionPrecondition(l.ResourceVersion))
 		}
 	}
 }
 
-// forget returns the Leases of the servers that have been gone for long, and removes those without.
+// forget returns the Leases that were not renewed for forgotten. It removes servers without a Lease
+// after the same time.
 func (p *Peers) forget() (leases []*coordinationv1.Lease) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -23,7 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// peersTest is servers that see each other's Leases at once.
+// peersTest has servers that see each other's Leases at once.
 type peersTest struct {
 	t     *testing.T
 	clock *clocktesting.FakeClock
@@ -42,7 +42,7 @@ func newTest(t *testing.T, n int) *peersTest {
 	return w
 }
 
-// show has all servers see a Lease.
+// show shows a Lease to all servers.
 func (w *peersTest) show(name, holder string) {
 	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: w.clock.Now()}}}
 	if holder != "" {
@@ -56,7 +56,7 @@ func (w *peersTest) show(name, holder string) {
 	}
 }
 
-// renewFor has servers renew their Leases for so many seconds.
+// renewFor lets servers renew their Leases once a second, for some seconds.
 func (w *peersTest) renewFor(seconds int, servers ...int) {
 	for range seconds {
 		for _, i := range servers {
@@ -68,7 +68,8 @@ func (w *peersTest) renewFor(seconds int, servers ...int) {
 
 const keys = 300
 
-// owners are the servers that own keys, -1 for none. It fails the test if two own one.
+// owners returns the server that owns each key, -1 for none. It fails the test if two servers own
+// one key.
 func (w *peersTest) owners() (owners [keys]int) {
 	w.t.Helper()
 	for k := range owners {
@@ -95,14 +96,14 @@ func count(owners [keys]int, of int) (n int) {
 	return n
 }
 
-// TestEachKeyHasOneOwner: among servers that live each key has one owner, and each server has a
-// share. What a server had that vanishes is nobody's until the server is gone to all, itself
-// included; all else stays where it is. So it is for one that comes.
+// TestEachKeyHasOneOwner: each key has one owner among the living servers, and each server has a
+// share of the keys. The keys of a server that vanishes have no owner until the server counts as
+// gone, also for itself. All other keys keep their owners. The same holds when a server comes.
 func TestEachKeyHasOneOwner(t *testing.T) {
 	w := newTest(t, 3)
 	w.renewFor(1, 0, 1)
 	if n := count(w.owners(), -1); n != keys {
-		t.Errorf("servers that nobody may have seen yet own %d keys", keys-n)
+		t.Errorf("servers that others may not have seen yet own %d keys", keys-n)
 	}
 	w.renewFor(3, 0, 1)
 	byTwo := w.owners()
@@ -152,13 +153,13 @@ func TestEachKeyHasOneOwner(t *testing.T) {
 	}
 }
 
-// A name that no Lease has may be that of a server that is about to be seen.
+// TestUnseenServer: a name without a Lease may belong to a server whose Lease is about to come.
 func TestUnseenServer(t *testing.T) {
 	w := newTest(t, 1)
 	w.renewFor(4, 0)
 	p := w.all[0]
 	if !p.Lives("unseen") || count(w.owners(), 0) != keys {
-		t.Error("a server that was not seen yet is gone, or owns something")
+		t.Error("a server that was not seen yet counts as gone, or owns keys")
 	}
 	w.renewFor(11, 0)
 	if p.Lives("unseen") {
@@ -170,7 +171,7 @@ func TestUnseenServer(t *testing.T) {
 	}
 }
 
-// A server of an earlier release does all that one does when it leads.
+// TestLeaderOfAnEarlierRelease: if a server of an earlier release leads, it does all work.
 func TestLeaderOfAnEarlierRelease(t *testing.T) {
 	w := newTest(t, 2)
 	w.show(LeaderLease, "earlier")
@@ -180,15 +181,15 @@ func TestLeaderOfAnEarlierRelease(t *testing.T) {
 	}
 	w.show(LeaderLease, "")
 	if count(w.owners(), -1) != 0 {
-		t.Error("a key has no owner, and nobody leads")
+		t.Error("a key has no owner although there is no leader")
 	}
 	w.show(LeaderLease, w.all[1].self)
 	if count(w.owners(), -1) != 0 {
-		t.Error("a key has no owner, and one of the servers leads")
+		t.Error("a key has no owner although one of the servers leads")
 	}
 }
 
-// running is a server that runs.
+// running is a running server.
 type running struct {
 	*Peers
 	changes atomic.Int64
@@ -229,7 +230,8 @@ func (r *running) owned() (n int) {
 	return n
 }
 
-// TestRun: servers that run hold Leases, see each other, and leave when their work has ended.
+// TestRun: running servers hold Leases and see each other. When their work has ended, their Leases
+// are deleted.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewSimpleClientset()
@@ -255,14 +257,14 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestServersOfTwoReleases: compressed values are written once all servers that may be at work read
-// them.
+// TestServersOfTwoReleases: servers write compressed values only after all servers that may be at
+// work can read them.
 func TestServersOfTwoReleases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewSimpleClientset()
 		a := start(t, client)
 		if a.AllReadCompressed() {
-			t.Error("a server that knows of nobody, not even itself, takes all for new")
+			t.Error("a server that has seen no Lease, not even its own, expects all to read compressed values")
 		}
 		time.Sleep(5 * time.Second)
 		if !a.AllReadCompressed() {
@@ -278,25 +280,25 @@ func TestServersOfTwoReleases(t *testing.T) {
 		}
 		synctest.Wait()
 		if a.AllReadCompressed() {
-			t.Error("a server of an earlier release is given what it does not read")
+			t.Error("compressed values are allowed beside a server of an earlier release")
 		}
 		time.Sleep(duration + look)
 		if !a.AllReadCompressed() {
-			t.Error("the server of an earlier release is gone, and still waited for")
+			t.Error("compressed values are not allowed although the server of an earlier release is gone")
 		}
 		a.end(t)
 	})
 }
 
-// TestUnreadableLeaseStopsNoServer: a list of all Leases fails with one that cannot be read, and
-// nobody asks for it: a server takes part.
+// TestUnreadableLeaseStopsNoServer: servers do not list all Leases, because such a list fails if
+// one Lease cannot be read.
 func TestUnreadableLeaseStopsNoServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewSimpleClientset()
 		client.PrependReactor("list", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			r := action.(clienttesting.ListAction).GetListRestrictions()
 			switch {
-			case !r.Fields.Empty(): // nobody leads
+			case !r.Fields.Empty(): // there is no leader
 				return true, &coordinationv1.LeaseList{}, nil
 			case r.Labels.Empty():
 				return true, nil, errors.New("failed to read one or more leases")
@@ -304,21 +306,22 @@ func TestUnreadableLeaseStopsNoServer(t *testing.T) {
 			return false, nil, nil
 		})
 		client.PrependWatchReactor("leases", func(action clienttesting.Action) (bool, watch.Interface, error) {
-			// a fake does not heed field selectors
+			// a fake client ignores field selectors
 			return !action.(clienttesting.WatchAction).GetWatchRestrictions().Fields.Empty(), watch.NewFake(), nil
 		})
 		a := start(t, client)
 		time.Sleep(5 * time.Second)
 		if !a.Owns("registry.example.com") {
-			t.Error("the server takes no part")
+			t.Error("the server owns no keys")
 		}
 		a.end(t)
 	})
 }
 
-// TestServersTellOfPauses: what a registry has asked one server for the others know after a renewal
-// of its Lease, also when the server is gone; a pause is not longer than it was, and ends.
-func TestServersTellOfPauses(t *testing.T) {
+// TestServersShareAPause: after a renewal of its Lease, the other servers know the pause that a
+// registry has requested from a server, even after the server has gone. The pause ends on time for
+// them, too.
+func TestServersShareAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewSimpleClientset()
 		a, b := start(t, client), start(t, client)
@@ -329,12 +332,12 @@ func TestServersTellOfPauses(t *testing.T) {
 		begun := time.Now()
 		time.Sleep(3 * time.Second)
 		if a.PauseLeft(host) > 0 {
-			t.Error("a server hears of its own pause")
+			t.Error("a server gets its own pause back")
 		}
 		left := func(when string) {
 			t.Helper()
 			if got, want := b.PauseLeft(host), time.Hour-time.Since(begun); got < want || got > want+time.Second {
-				t.Errorf("%s: the pause goes on for %s, want %s", when, got, want)
+				t.Errorf("%s: the rest of the pause is %s, want %s", when, got, want)
 			}
 		}
 		left("soon")
@@ -343,22 +346,22 @@ func TestServersTellOfPauses(t *testing.T) {
 		}
 		time.Sleep(3 * time.Second)
 		left("later")
-		if len(a.told) != maxAsked || len(b.heard) != maxAsked {
-			t.Errorf("%d pauses are told of, and %d heard of, want %d", len(a.told), len(b.heard), maxAsked)
+		if len(a.ownPauses) != maxAsked || len(b.otherPauses) != maxAsked {
+			t.Errorf("%d pauses are reported, and %d are received, want %d", len(a.ownPauses), len(b.otherPauses), maxAsked)
 		}
 		a.end(t)
 		time.Sleep(30 * time.Minute)
 		left("after the server has ended")
 		time.Sleep(30 * time.Minute)
 		if got := b.PauseLeft(host); got > 0 {
-			t.Errorf("after an hour the pause goes on for %s", got)
+			t.Errorf("after an hour the rest of the pause is %s", got)
 		}
 		b.end(t)
 	})
 }
 
-// FuzzReadPauses: whatever a Lease says, a bounded number of hosts is paused for a bounded time,
-// and what a server writes is read.
+// FuzzReadPauses: any annotation pauses a bounded number of hosts for a bounded time. readPauses
+// reads what writePauses writes.
 func FuzzReadPauses(f *testing.F) {
 	for _, seed := range []string{"", "registry.example.com:5000=60", "a=1 b=86400", "a=99999999999 =5 b=-1 c d=x", strings.Repeat("h=1 ", 2*maxAsked)} {
 		f.Add(seed)
@@ -379,13 +382,13 @@ func FuzzReadPauses(f *testing.F) {
 		again := map[string]time.Time{}
 		readPauses(writePauses(until, now), func(host string, d time.Duration) { pause(again, host, now, d, maxAsked) })
 		if n > maxAsked || !maps.Equal(until, again) {
-			t.Errorf("%q pauses %d hosts, %v, read again as %v", text, n, until, again)
+			t.Errorf("%q pauses %d hosts, %v, and is read back as %v", text, n, until, again)
 		}
 	})
 }
 
-// TestServersShareAHost: a server counts those that ask a host beside it, and all until they know
-// that it asks.
+// TestServersShareAHost: a server counts the servers that use a host. Until they know that it uses
+// the host, too, it counts all servers.
 func TestServersShareAHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewSimpleClientset()
@@ -394,7 +397,7 @@ func TestServersShareAHost(t *testing.T) {
 		expect := func(when string, r *running, want int) {
 			t.Helper()
 			if got := r.Sharing(host); got != want {
-				t.Errorf("%s: %d servers ask, want %d", when, got, want)
+				t.Errorf("%s: %d servers use the host, want %d", when, got, want)
 			}
 		}
 		time.Sleep(5 * time.Second)
@@ -417,10 +420,10 @@ func TestServersShareAHost(t *testing.T) {
 			t.Errorf("%d hosts are remembered", n)
 		}
 		time.Sleep(3 * time.Second)
-		expect("beside one that asks more hosts than it can name", a, 2)
+		expect("beside a server that uses more hosts than its Lease may name", a, 2)
 		b.end(t)
 		synctest.Wait()
-		expect("beside one that has left", a, 1)
+		expect("beside a server that has left", a, 1)
 		a.end(t)
 		c.end(t)
 	})
