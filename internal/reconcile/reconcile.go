@@ -145,9 +145,9 @@ func (c *Controller[K]) reconcile(ctx context.Context, key K) (K, time.Duration)
 	return key, min(c.o.Retry<<min(failures, 20), c.o.MaxRetry)
 }
 
-// Keep calls follow, which for instance watches something, again and again until ctx is done: a
-// second after it has returned, and after errors with growing pauses. It does not count as an error
-// that a watch is too old. A nil clock is the real one.
+// Keep calls follow until ctx is done: again a second after it has returned, and with growing
+// pauses after errors. follow may, for example, run a watch; a watch that is too old does not count
+// as an error. A nil clock is the real one.
 func Keep(ctx context.Context, task string, c clock.WithTicker, follow func(ctx context.Context) error) {
 	keeper := New(follower(follow), Options[struct{}]{Task: task, Clock: c})
 	keeper.Add(struct{}{})

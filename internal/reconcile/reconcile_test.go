@@ -38,8 +38,8 @@ func (r *task) Reconcile(ctx context.Context, key string) (time.Duration, error)
 	return r.do(ctx, key)
 }
 
-// run runs a controller in a bubble. expect waits, and compares what was reconciled since the last
-// call.
+// run runs a controller in a bubble. expect waits, and compares the keys that were reconciled since
+// its last call.
 func run(t *testing.T, r *task, o reconcile.Options[string], use func(c *reconcile.Controller[string], expect func(wait time.Duration, want ...string))) {
 	r.began = time.Now()
 	c := reconcile.New(r, o)
@@ -78,7 +78,8 @@ func TestAKeyThatWaitsIsReconciledOnce(t *testing.T) {
 	})
 }
 
-// A signal adds its key; one that is given while the task does not run counts for its next run.
+// TestASignalAddsItsKey: a signal adds its key. A signal while the task does not run counts for its
+// next run.
 func TestASignalAddsItsKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		signal := make(chan struct{}, 1)
@@ -102,7 +103,8 @@ func TestAKeyIsReconciledAgainWhenItAsks(t *testing.T) {
 	})
 }
 
-// A failing key is tried again with growing pauses, holds up no other, and does not fill the log.
+// TestFailures: a failing key is tried again with growing pauses, delays no other key, and does not
+// fill the log.
 func TestFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -126,7 +128,7 @@ func TestFailures(t *testing.T) {
 			c.Add("a")
 			c.Add("b")
 			expect(10*time.Second, "a@0", "b@0", "a@1", "a@3", "a@6", "a@9")
-			took.Store(int64(5 * time.Second)) // it began well
+			took.Store(int64(5 * time.Second)) // it fails after it has run for long
 			expect(9*time.Second, "a@12", "a@18")
 			works.Store(true)
 			expect(time.Hour)
@@ -137,7 +139,8 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// Of many keys, and of many that fail, a bounded number is kept: All stands for the others.
+// TestTheNumberOfKeysIsBounded: the numbers of waiting and of failed keys are bounded. All replaces
+// further keys.
 func TestTheNumberOfKeysIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var works atomic.Bool
@@ -170,8 +173,8 @@ func TestTheNumberOfKeysIsBounded(t *testing.T) {
 	})
 }
 
-// A leader runs its tasks again: what was added since the end of the last time is reconciled, and
-// nothing from before.
+// TestRunAgain: a server that leads again runs its tasks again. A run reconciles the keys that were
+// added since the end of the last run, and none from before.
 func TestRunAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &task{do: func(context.Context, string) (time.Duration, error) { time.Sleep(time.Minute); return time.Minute, nil }}
@@ -193,7 +196,7 @@ func TestRunAgain(t *testing.T) {
 	})
 }
 
-// Several workers reconcile several keys at a time, and none twice at a time.
+// TestWorkers: several workers reconcile several keys at a time, but never the same key.
 func TestWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &task{do: func(context.Context, string) (time.Duration, error) { time.Sleep(10 * time.Second); return 0, nil }}
@@ -207,7 +210,7 @@ func TestWorkers(t *testing.T) {
 	})
 }
 
-// What a server ends now and then begins again soon; after errors it takes longer and longer.
+// TestKeep: Keep calls follow again after a second, and after errors with growing pauses.
 func TestKeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, ends := time.Now(), []error{nil, apierrors.NewResourceExpired("too old"), errors.New("away"), errors.New("away"), nil, nil}
