@@ -15,9 +15,9 @@ type watcher struct {
 	once   sync.Once
 }
 
-// New returns a watch of the events of w, each changed by change. It calls ended when w has ended,
-// or when the returned watch was stopped and change is not called any more. Unlike watch.Filter it
-// leaves no goroutine behind when its reader stops it without reading on.
+// New returns a watch that passes on the events of w after change has changed them. When w has
+// ended or the returned watch was stopped, it calls ended, and change no more. Unlike watch.Filter,
+// it leaves no goroutine behind if its reader stops it without reading the rest.
 func New(w watch.Interface, change func(watch.Event) watch.Event, ended func()) watch.Interface {
 	r := &watcher{Interface: w, events: make(chan watch.Event), stop: make(chan struct{})}
 	go func() {

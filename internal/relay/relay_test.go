@@ -10,7 +10,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/relay"
 )
 
-// Events are passed on changed and in order, and the end of the watch below is the end of it.
+// TestEventsAreChanged: the watch passes on changed events in order, and ends when the inner watch
+// ends.
 func TestEventsAreChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		below, ended := watch.NewFake(), false
@@ -33,8 +34,8 @@ func TestEventsAreChanged(t *testing.T) {
 	})
 }
 
-// A reader who stops a watch need not read on, and may stop it twice. No goroutine is left: the
-// bubble would not end.
+// TestStopWithoutReading: a reader that stops a watch need not read the rest, and may stop it
+// twice. No goroutine is left, because otherwise the bubble would not end.
 func TestStopWithoutReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		below, ended := watch.NewFakeWithChanSize(2, false), false
@@ -46,7 +47,7 @@ func TestStopWithoutReading(t *testing.T) {
 		w.Stop()
 		synctest.Wait()
 		if !ended {
-			t.Error("it goes on")
+			t.Error("the watch continues")
 		}
 	})
 }
