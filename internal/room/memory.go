@@ -14,11 +14,11 @@ import (
 // Memory is a bounded number of bytes that parties share for what they send. A piece takes room
 // only as its bytes arrive, because a sender can announce any size. When no room is left, the piece
 // with the greatest delay times size gives way, and its owner begins it again later. So no piece
-// waits while it holds room, and pieces cannot deadlock. A piece that is never late has the room
-// for a turn. After that it is as if it were late, so that senders who are just fast enough cannot
-// hold all room for as long as they like. Each attempt has twice the turn of the one before, so
-// that a large piece arrives in the end. The announced bytes of a party's pieces are limited to its
-// share, so that they do not displace each other.
+// waits while it holds room, and pieces cannot deadlock. A piece that is never late holds its room
+// for a turn. After its turn it counts as late, so that senders that are just fast enough cannot
+// hold all the room for ever. The turn of each further attempt is twice as long, so that a large
+// piece arrives in the end. The announced bytes of a party's pieces are limited to its share, so
+// that they do not displace each other.
 type Memory struct {
 	size  int64
 	clock clock.PassiveClock
@@ -34,13 +34,14 @@ const (
 	pace = 256 << 10
 	// credit is how long a piece may stall before it is late, even if it was fast before.
 	credit = 5 * time.Second
-	// firstTurn is how long a piece that is begun for the first time may hold room that others need.
-	// It is twice as long for each attempt after that, up to maxDoubled times.
+	// firstTurn is how long a piece may hold room that others need, at the first attempt. Each further
+	// attempt doubles that time, but it is doubled at most maxDoubled times.
 	firstTurn  = 2 * time.Minute
 	maxDoubled = 8
 )
 
-// ErrGaveWay is the error of a piece that gave its room to others: it was late, or came last.
+// ErrGaveWay is the error of a piece that gave its room to others: it was late, its turn had ended,
+// or it came last.
 var ErrGaveWay = errors.New("its memory was needed for what others send faster")
 
 // NewMemory returns a Memory of size bytes. The pieces of one party may announce at most share
@@ -59,13 +60,13 @@ type Piece struct {
 	// Memory.mu guards these.
 	held int64
 	due  time.Time // when the piece becomes late, unless more bytes arrive
-	turn time.Time // when it has had its turn
+	turn time.Time // when its turn ends
 	gone bool      // the piece gave way
 }
 
-// Begin waits until the party may announce these bytes, and begins a piece, which gave way so many
-// times before. If the piece has to give way, Memory calls giveWay, which must stop the sender
-// without waiting. Call Release when the piece is no longer needed.
+// Begin waits until the party may announce these bytes, and begins a piece. before is how often the
+// piece has given way. If the piece has to give way, Memory calls giveWay, which must stop the
+// sender without waiting. Call Release when the piece is no longer needed.
 func (m *Memory) Begin(ctx context.Context, party string, announced int64, before int, giveWay func()) (*Piece, error) {
 	end, err := m.begun.Acquire(ctx, party, announced)
 	if err != nil {
@@ -126,7 +127,7 @@ func (p *Piece) giveBack() {
 	delete(p.of.arriving, p)
 }
 
-// Came notes that n bytes have arrived.
+// Came records that n bytes have arrived.
 func (p *Piece) Came(n int) {
 	if p == nil {
 		return

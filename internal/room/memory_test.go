@@ -14,7 +14,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// memoryTest begins pieces, and knows which gave way.
+// memoryTest begins pieces, and records which gave way.
 type memoryTest struct {
 	*testing.T
 	*Memory
@@ -51,15 +51,15 @@ func (m *memoryTest) wantGone(parties ...string) {
 	}
 }
 
-// However many parties announce much and send little, or send much and then nothing, one that sends
-// finds room.
+// TestWhatComesSlowlyGivesWay: a party that sends its bytes gets room, even if any number of other
+// parties announce much and send little, or send much and then nothing.
 func TestWhatComesSlowlyGivesWay(t *testing.T) {
 	m := newMemoryTest(t, 32<<20, 16<<20)
 	for _, party := range []string{"a", "b", "c", "d", "e", "f"} {
-		m.piece(party, 16<<20, 32<<10) // announced: three times what there is
+		m.piece(party, 16<<20, 32<<10) // together they announce three times the memory
 	}
 	stalled := m.piece("stalled", 16<<20, 14<<20)
-	stalled.Came(14 << 20) // as long as it liked
+	stalled.Came(14 << 20) // this piece was fast at first
 	sends := m.piece("sends", 16<<20, 15<<20)
 	m.clock.Step(credit)
 	sends.Came(1 << 20)
@@ -68,23 +68,23 @@ func TestWhatComesSlowlyGivesWay(t *testing.T) {
 	honest := m.piece("honest", 4<<20, 4<<20)
 	m.wantGone("stalled")
 	if err := stalled.Arrived(); !errors.Is(err, ErrGaveWay) {
-		t.Errorf("what gave way has arrived: %v", err)
+		t.Errorf("a piece that gave way has arrived: %v", err)
 	}
 	if err := stalled.Take(1); !errors.Is(err, ErrGaveWay) {
-		t.Errorf("what gave way goes on: %v", err)
+		t.Errorf("a piece that gave way gets more: %v", err)
 	}
 	stalled.Release()
 
-	// Nobody else is late, or all are needed: the last one gives way.
+	// If no other piece is late, or all of them together are too small, the last one gives way.
 	last := m.piece("last", 16<<20, 8<<20)
 	if err := last.Take(16 << 20); !errors.Is(err, ErrGaveWay) {
-		t.Errorf("more than there is: %v", err)
+		t.Errorf("a piece that does not fit: %v", err)
 	}
 	last.Release()
 	if err := honest.Arrived(); err != nil {
 		t.Error(err)
 	}
-	m.clock.Step(time.Hour) // what has arrived is not late
+	m.clock.Step(time.Hour) // a piece that has arrived is not late
 	m.piece("later", 16<<20, 16<<20)
 	if m.gone["honest"] || !m.gone["sends"] {
 		t.Errorf("%v gave way", m.gone)
@@ -95,8 +95,8 @@ func TestWhatComesSlowlyGivesWay(t *testing.T) {
 	}
 }
 
-// Parties that are just fast enough, and do not end, hold all room for no longer than a turn. What
-// gave way has twice as long the next time.
+// TestEachHasItsTurn: parties that send just fast enough, and never end, hold all the room for only
+// one turn. The next turn of a piece that gave way is twice as long.
 func TestEachHasItsTurn(t *testing.T) {
 	m := newMemoryTest(t, 32<<20, 16<<20)
 	var all []*Piece
@@ -132,7 +132,7 @@ func TestEachHasItsTurn(t *testing.T) {
 		t.Errorf("after a turn: %v", err)
 	}
 	m.wantGone("a")
-	pass(firstTurn) // the turn of b, which is twice as long, ends before that of honest
+	pass(firstTurn) // b's turn, which is twice as long, ends before honest's
 	m.gone = map[string]bool{}
 	if err := begin("next", 0).Take(16 << 20); err != nil {
 		t.Errorf("after two turns: %v", err)
@@ -143,7 +143,8 @@ func TestEachHasItsTurn(t *testing.T) {
 	}
 }
 
-// A party's pieces wait for each other, and hold nothing meanwhile.
+// TestPiecesOfAPartyWaitForEachOther: a party's pieces wait for each other, and hold no memory
+// while they wait.
 func TestPiecesOfAPartyWaitForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemoryTest(t, 32, 16)
@@ -161,7 +162,7 @@ func TestPiecesOfAPartyWaitForEachOther(t *testing.T) {
 			t.Error(err)
 		}
 		one.Release()
-		m.piece("slow", 100, 100).Release() // alone, and as much as there is
+		m.piece("slow", 100, 100).Release() // alone, and larger than the memory
 		if m.held != 0 || len(m.arriving) != 0 || len(m.begun.parties) != 0 {
 			t.Errorf("in the end %d bytes of %d pieces are held by %v", m.held, len(m.arriving), m.begun.parties)
 		}

@@ -8,9 +8,9 @@ import (
 )
 
 // Room is a number of places, or bytes. A party holds at most a share, or a single piece that is
-// larger. A piece may take its places all at once or one after another. Of those that wait, the
-// party that holds least in its other pieces is served first, and a party's pieces in order. So
-// however many pieces some parties have waiting, another one waits behind one of each.
+// larger. A piece may take its places all at once or one after another. The waiting party that
+// holds least in its other pieces is served first, and a party's pieces are served in order. So
+// another party waits for at most one piece of each, however many pieces they have waiting.
 type Room struct {
 	size, share int64
 
@@ -20,20 +20,21 @@ type Room struct {
 	waiting []*waiter
 }
 
-// waiter waits for n more for a piece that has some already. ready is closed once it gets them.
+// waiter waits for n more places for a piece that has some already. ready is closed once it gets
+// them.
 type waiter struct {
 	party  string
 	has, n int64
 	ready  chan struct{}
 }
 
-// New returns a room of a size, of which a party holds at most a share.
+// New returns a room with size places. A party holds at most share of them.
 func New(size, share int64) *Room {
 	return &Room{size: size, share: share, parties: map[string]int64{}}
 }
 
-// Acquire waits until a party may hold n more, and returns the function that gives it back. More
-// than the whole room counts as the room.
+// Acquire waits until a party may hold n more, and returns the function that gives it back. If n
+// exceeds the room, it counts as the whole room.
 func (r *Room) Acquire(ctx context.Context, party string, n int64) (release func(), err error) {
 	n = min(n, r.size)
 	if err := r.Add(ctx, party, 0, n); err != nil {
@@ -101,8 +102,8 @@ func (r *Room) leave(w *waiter) bool {
 	return false
 }
 
-// serve serves the waiters for which there is room. A waiter that is next, and for which only the
-// room is too full, has the others wait, too: smaller pieces must not overtake it for ever.
+// serve serves the waiters for which there is room. If the room is too full for the next waiter,
+// the others wait, too: smaller pieces must not overtake it for ever.
 func (r *Room) serve() {
 	for {
 		next, least := -1, int64(0)

@@ -7,7 +7,8 @@ import (
 	"testing/synctest"
 )
 
-// One party that takes all it can leaves room for others, at once.
+// TestOnePartyCannotFillIt: a party that takes everything it can get leaves room for others, which
+// do not wait.
 func TestOnePartyCannotFillIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(24, 12)
@@ -42,7 +43,7 @@ func TestOnePartyCannotFillIt(t *testing.T) {
 		}()
 		synctest.Wait()
 		if len(r.waiting) != 28 {
-			t.Errorf("more is held than there is: %d", r.held)
+			t.Errorf("more than the room is held: %d", r.held)
 		}
 		for _, release := range gone {
 			release()
@@ -59,8 +60,8 @@ func TestOnePartyCannotFillIt(t *testing.T) {
 	})
 }
 
-// Parties that together fill the room, and have many more pieces waiting, keep another one out no
-// longer than until one of their pieces ends.
+// TestSeveralPartiesCannotFillIt: some parties fill the room together, and many more of their
+// pieces wait. Another party gets the first place that becomes free.
 func TestSeveralPartiesCannotFillIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(8, 3)
@@ -108,8 +109,8 @@ func TestSeveralPartiesCannotFillIt(t *testing.T) {
 	})
 }
 
-// A piece that is larger than a share, or than all, is held alone. Smaller ones of others do not go
-// before it for ever, and who gives up lets them.
+// TestLargePieces: a piece that is larger than its party's share, or than the room, is held alone.
+// Smaller pieces of others do not overtake it for ever. When it gives up, they get their places.
 func TestLargePieces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(10, 5)
@@ -141,7 +142,7 @@ func TestLargePieces(t *testing.T) {
 	})
 }
 
-// A piece grows beyond its party's share while it is the only one.
+// TestPiecesGrow: a piece may grow beyond its party's share while it is the party's only piece.
 func TestPiecesGrow(t *testing.T) {
 	r := New(10, 5)
 	for _, tc := range []struct {
@@ -162,7 +163,7 @@ func TestPiecesGrow(t *testing.T) {
 	}
 	r.Remove("b", 3)
 	if !r.TryAdd("a", 7, 3) || r.TryAdd("b", 0, 1) {
-		t.Error("the only piece does not get all there is")
+		t.Error("the only piece does not get the whole room")
 	}
 	r.Remove("a", 10)
 	if r.held != 0 || len(r.parties) != 0 || len(r.waiting) != 0 {
