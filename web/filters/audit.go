@@ -1,5 +1,5 @@
-// Package filters has the filters around the handlers of Kubernetes' API server: audit, deadlines
-// of answers, bounds of bodies and labels, checks of patches, and sign-ins in turns.
+// Package filters has the filters around the handlers of Kubernetes' API server: the audit, write
+// deadlines, bounds of bodies and labels, and authentication that logs and limits failures.
 package filters
 
 import (
@@ -45,22 +45,21 @@ const (
 	maxAuditTexts = 32
 
 	// refusalBurst and refusalsPerSecond bound the refusals in the default log, separately for
-	// strangers and for known callers. So nobody can push records of changes out of the log by
+	// strangers and for known callers. So a caller cannot push records of changes out of the log by
 	// being refused often.
 	refusalBurst      = 1000
 	refusalsPerSecond = 1
 
-	// cutOffAnnotation is on a request whose answer had begun and did not reach its end: the caller
-	// left, or the time was over. Its code is that of the answer.
+	// cutOffAnnotation marks a request whose answer began and was cut off: the caller left, or the
+	// deadline passed. The event has the code with which the answer began.
 	cutOffAnnotation = "tidewaiter.dev/answer-cut-off"
 
-	// leftOutAnnotation is on a refusal, and says how many refusals before it were not written
-	// down.
+	// leftOutAnnotation of a refusal is the number of refusals before it that were not logged.
 	leftOutAnnotation = "tidewaiter.dev/refusals-left-out"
 )
 
-// defaultAuditPolicy is in force without a policy file. A policy cannot tell refusals from other
-// requests, so ownRecords leaves out reads.
+// defaultAuditPolicy is in force without a policy file. A policy cannot select by outcome, so
+// ownRecords leaves out reads that were not refused.
 const defaultAuditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -68,7 +67,7 @@ rules:
 - level: Metadata
 `
 
-// NewAuditOptions returns Kubernetes' options of auditing. By default the log at path says who
+// NewAuditOptions returns Kubernetes' options of auditing. By default the log at path records who
 // changed what and who was refused, at the level Metadata. Together with its older files it takes
 // at most 200 MB. A policy file is followed as in kube-apiserver.
 func NewAuditOptions(path string) *options.AuditOptions {
@@ -110,9 +109,9 @@ func ApplyAudit(cfg *genericapiserver.Config, o *options.AuditOptions) error {
 	return nil
 }
 
-// defaultPolicyFile makes a file with the default policy, to be read once: the options can read a
-// policy from a file only. The file is a pipe, which needs no disk, where open files have paths
-// below fds. In a chroot without those it is a temporary file.
+// defaultPolicyFile makes a file with the default policy, because the options read a policy only
+// from a file. The file can be read once. It is a pipe, which needs no disk, if open files have
+// paths below fds. Otherwise, as in a chroot, it is a temporary file.
 func defaultPolicyFile(fds string) (path string, remove func(), err error) {
 	if _, err := os.Stat(fds); err != nil {
 		file, err := os.CreateTemp("", "tidewaiter-audit-policy-*")
@@ -138,8 +137,8 @@ func defaultPolicyFile(fds string) (path string, remove func(), err error) {
 	return fmt.Sprintf("%s/%d", fds, policy.Fd()), remove, err
 }
 
-// auditBackend makes events fit to be kept. It bounds the texts that callers choose, and keeps
-// possible secrets out of them.
+// auditBackend prepares events for the log. It bounds the texts that callers choose, and removes
+// possible secrets.
 type auditBackend struct {
 	audit.Backend
 	own *ownRecords // nil where a policy file chooses the events
@@ -168,8 +167,8 @@ func (b *auditBackend) ProcessEvents(events ...*auditinternal.Event) bool {
 	return b.Backend.ProcessEvents(kept...)
 }
 
-// hasToken reports whether a request or an answer about o holds a token. A policy file may ask for
-// objects to be written down.
+// hasToken reports whether a request or an answer about o holds a token. With a policy file, events
+// may contain objects.
 func hasToken(o *auditinternal.ObjectReference) bool {
 	return o != nil && (o.Resource == "tokenreviews" || o.Resource == "serviceaccounts" && o.Subresource == "token")
 }
@@ -179,7 +178,7 @@ type ownRecords struct {
 	strangers, known refusals
 }
 
-// refusals are bounded by time. Those over the bound are counted.
+// refusals limits the rate of logged refusals, and counts those that it leaves out.
 type refusals struct {
 	rate    flowcontrol.PassiveRateLimiter
 	leftOut atomic.Int64
@@ -193,18 +192,18 @@ func newOwnRecords(c clock.PassiveClock) *ownRecords {
 	return o
 }
 
-// keep says whether e is written down: a change once it is done, or a refusal.
+// keep reports whether e is logged: a change once it is done, or a refusal.
 func (o *ownRecords) keep(e *auditinternal.Event) bool {
 	code := int32(0)
 	if e.ResponseStatus != nil {
 		code = e.ResponseStatus.Code
 	}
 	stranger := code == http.StatusUnauthorized || code == http.StatusTooManyRequests && e.User.Username == ""
-	// A caller who cannot prove who it is has an event of this stage only.
+	// A request that fails authentication has an event of this stage only.
 	if e.Stage == auditinternal.StageResponseStarted && !stranger {
 		return false
 	}
-	// these are questions; the answers are in the audit log of the cluster that asks
+	// they change nothing, and the audit log of the calling cluster has the answers
 	reads := e.ObjectRef != nil && e.ObjectRef.Resource == "admissionreviews"
 	switch e.Verb {
 	case "get", "list", "watch", "head", "options":
@@ -323,10 +322,10 @@ func withoutUnknownValues(uri string) string {
 	return path + "?" + strings.Join(parts, "&")
 }
 
-// WithoutAuditedObjects keeps the API server's handlers from encoding objects for an audit
-// that keeps none. At the level Metadata they encode what they are sent, take its name, and
-// throw the rest away. That costs more than all else of the audit, and [auditNames] tells
-// the name without it.
+// WithoutAuditedObjects keeps the API server's handlers from encoding objects for an audit that
+// keeps none. At the level Metadata they encode each object that they get, take its name, and drop
+// the rest. That costs more than the rest of the audit. [AuditNames] adds the name without encoding
+// the object.
 func WithoutAuditedObjects(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
@@ -340,10 +339,10 @@ func WithoutAuditedObjects(next http.Handler) http.Handler {
 	})
 }
 
-// unaudited is a context that hides what the audit keeps in it.
+// unaudited is a context that hides its audit context.
 type unaudited struct{ context.Context }
 
-// auditedKey is the key under which unaudited gives the context that it hides.
+// auditedKey is the key for the context below an unaudited one.
 type auditedKey struct{}
 
 // Value implements context.Context.
@@ -358,8 +357,8 @@ func (c unaudited) Value(key any) any {
 	return v
 }
 
-// AuditNames tells the audit the names of the objects that are written: the name in the object
-// before the object is judged, else the name that was made for it.
+// AuditNames adds the names of written objects to the audit: the name in the request's object or,
+// if it has none, the generated name.
 type AuditNames struct{}
 
 var (
@@ -395,8 +394,8 @@ func (AuditNames) Validate(ctx context.Context, a admission.Attributes, _ admiss
 	return nil
 }
 
-// AuditObjects is the annotation of an audit event with the names of what a request is about that
-// is about several objects.
+// AuditObjects is the annotation of an audit event with the names of the objects in a request about
+// several objects.
 const AuditObjects = "tidewaiter.dev/objects"
 
 // bareObjects encodes metadata without an object.
@@ -406,10 +405,10 @@ var bareObjects = func() runtime.NegotiatedSerializer {
 	return serializer.NewCodecFactory(scheme).WithoutConversion()
 }()
 
-// AuditCutOff has an answer that is cut off written down with the code that it began with. The API
-// server's handlers panic to cut off an answer, as when the caller leaves while it is written, and
-// the audit takes each panic for a fault of the server: 500, although the object may be stored.
-// [cutOff] goes on with the panic behind the audit.
+// AuditCutOff makes the audit record a cut-off answer with the code with which it began. The API
+// server's handlers panic to cut off an answer, for example when the caller leaves during a write.
+// The audit would record each panic as a fault of the server, 500, although the object may be
+// stored. So AuditCutOff stops the panic, and [CutOff] panics again outside of the audit.
 func AuditCutOff(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -428,7 +427,7 @@ func AuditCutOff(next http.Handler) http.Handler {
 	})
 }
 
-// CutOff cuts off the answers that auditCutOff has caught.
+// CutOff cuts off the answers whose panics AuditCutOff has stopped.
 func CutOff(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)
@@ -443,8 +442,8 @@ func isCutOff(r *http.Request) bool {
 	return is
 }
 
-// WithHookAudit writes down deliveries as it does other requests, but without their paths, in which
-// a secret may stand anywhere. hooks names the receiver in an annotation.
+// WithHookAudit audits deliveries like other requests, but without their paths, because any part of
+// a path may be a secret. hooks records the receiver in an annotation.
 func WithHookAudit(hooks http.Handler, c *genericapiserver.Config) http.Handler {
 	type pathKey struct{}
 	h := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -463,5 +462,5 @@ func WithHookAudit(hooks http.Handler, c *genericapiserver.Config) http.Handler 
 	})
 }
 
-// hooksPath is what the audit shows of the path of a delivery.
+// hooksPath replaces the path of a delivery in the audit.
 const hooksPath = "/hooks/"

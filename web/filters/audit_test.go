@@ -30,8 +30,8 @@ func auditEvent(user, verb string, code int32) *auditinternal.Event {
 	}
 }
 
-// The default policy can be read where open files have paths, and where they have none, as in a
-// chroot. It leaves no file behind.
+// TestDefaultPolicyFile: the default policy can be read whether open files have paths or, as in a
+// chroot, have none. No file is left.
 func TestDefaultPolicyFile(t *testing.T) {
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
@@ -51,12 +51,12 @@ func TestDefaultPolicyFile(t *testing.T) {
 	}
 	t.Setenv("TMPDIR", filepath.Join(temporary, "none"))
 	if _, _, err := defaultPolicyFile(filepath.Join(temporary, "none")); err == nil {
-		t.Error("there is a policy in a folder that is not there")
+		t.Error("a policy was made in a folder that does not exist")
 	}
 }
 
-// The default log stays below 200 MB, however much is done and however long the requests
-// of callers are.
+// TestAuditLogIsBounded: the default log stays below 200 MB, whatever the number and the length of
+// requests.
 func TestAuditLogIsBounded(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "audit", "audit.log")
@@ -101,8 +101,8 @@ func TestAuditLogIsBounded(t *testing.T) {
 	}
 }
 
-// A caller who is refused again and again does not push records of changes out of the log, whether
-// it can prove who it is or not. Refusals that are left out are counted.
+// TestAttackRefusalsThatPushOutTheLog: a caller that is refused repeatedly, authenticated or not,
+// does not push records of changes out of the log. Refusals that are left out are counted.
 func TestAttackRefusalsThatPushOutTheLog(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakePassiveClock(time.Now())
@@ -117,7 +117,7 @@ func TestAttackRefusalsThatPushOutTheLog(t *testing.T) {
 			}
 		}
 		if kept != refusalBurst {
-			t.Errorf("%d refusals are written down at once, want %d", kept, refusalBurst)
+			t.Errorf("%d refusals are logged at once, want %d", kept, refusalBurst)
 		}
 	}
 	for _, e := range []*auditinternal.Event{
@@ -125,16 +125,16 @@ func TestAttackRefusalsThatPushOutTheLog(t *testing.T) {
 		auditEvent("", "get", http.StatusTooManyRequests),
 	} {
 		if o.keep(e) {
-			t.Errorf("%s: %d is written down besides", e.Verb, e.ResponseStatus.Code)
+			t.Errorf("%s: %d is also logged", e.Verb, e.ResponseStatus.Code)
 		}
 	}
 	for _, code := range []int32{200, 201, 404, 409, 422, 500} {
 		if !o.keep(auditEvent("admin", "create", code)) {
-			t.Errorf("a creation that was answered %d is not written down during the flood", code)
+			t.Errorf("a creation that was answered %d is not logged during the flood", code)
 		}
 	}
 	if !o.keep(auditEvent("", "post", http.StatusAccepted)) {
-		t.Error("a push is not written down during the flood")
+		t.Error("a push is not logged during the flood")
 	}
 	clock.SetTime(clock.Now().Add(time.Second))
 	e := auditEvent("", "get", http.StatusUnauthorized)
@@ -144,16 +144,16 @@ func TestAttackRefusalsThatPushOutTheLog(t *testing.T) {
 	question := auditEvent("system:apiserver", "create", http.StatusOK)
 	question.ObjectRef = &auditinternal.ObjectReference{APIGroup: "tidewaiter.dev", Resource: "admissionreviews"}
 	if o.keep(question) {
-		t.Error("what a cluster asks about each of its pods is written down")
+		t.Error("a cluster's admission review of a pod is logged")
 	}
 	for _, verb := range []string{"get", "list", "watch", "options"} {
 		if o.keep(auditEvent("admin", verb, http.StatusOK)) {
-			t.Errorf("%s is written down", verb)
+			t.Errorf("%s is logged", verb)
 		}
 	}
 }
 
-// No text of a caller makes a line of the log long.
+// TestAttackLongTextsInTheAudit: no text that a caller chooses makes a line of the log long.
 func TestAttackLongTextsInTheAudit(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 1<<20)
@@ -182,8 +182,8 @@ func TestAttackLongTextsInTheAudit(t *testing.T) {
 	}
 }
 
-// FuzzAuditedURI: of a query only parameters of Kubernetes and ours are written down, however the
-// query is written.
+// FuzzAuditedURI: the audit has only the values of Kubernetes' and our own parameters, whatever the
+// form of the query.
 func FuzzAuditedURI(f *testing.F) {
 	for _, query := range []string{"limit=5&access_token=x&watch=1", "token=x;limit=1", "%6cimit=1&%74oken=x", "a?b=c", "x", "&&="} {
 		f.Add(query)
@@ -201,7 +201,7 @@ func FuzzAuditedURI(f *testing.F) {
 	})
 }
 
-// The requests of Kubernetes' clients are written down unchanged.
+// TestAuditedURI: the audit has the URIs of Kubernetes' clients unchanged.
 func TestAuditedURI(t *testing.T) {
 	t.Parallel()
 	for uri, want := range map[string]string{
@@ -226,9 +226,9 @@ func (k *keptEvents) ProcessEvents(events ...*auditinternal.Event) bool {
 	return true
 }
 
-// An answer that is cut off, since the caller left, is written down with the code that it began
-// with, and is cut off nonetheless. A panic before that, or of another kind, is a fault of the
-// server.
+// TestAuditOfAnAnswerThatIsCutOff: if an answer is cut off because the caller left, the audit has
+// the code with which it began, and it is still cut off. A panic before the answer began, or of
+// another kind, is a fault of the server.
 func TestAuditOfAnAnswerThatIsCutOff(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -270,11 +270,11 @@ func TestAuditOfAnAnswerThatIsCutOff(t *testing.T) {
 				t.Errorf("the answer ends with %v, want %v", panicked, test.panics)
 			}
 			if len(kept) == 0 {
-				t.Fatal("nothing is written down")
+				t.Fatal("nothing is logged")
 			}
 			e := kept[len(kept)-1]
 			if _, cut := e.Annotations[cutOffAnnotation]; e.Stage != test.stage || e.ResponseStatus.Code != test.code || cut != test.cut {
-				t.Errorf("written down: %s %+v %v", e.Stage, e.ResponseStatus, e.Annotations)
+				t.Errorf("logged: %s %+v %v", e.Stage, e.ResponseStatus, e.Annotations)
 			}
 		})
 	}

@@ -8,15 +8,16 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/limits"
 )
 
-// maxReview is the size of an AdmissionReview, as package admission takes it.
+// maxReview is the size of the largest AdmissionReview that package admission accepts.
 const maxReview = 6 << 20
 
-// BodyBound is the bound of the body of a request; limit is that of its bytes.
+// BodyBound returns a function that returns the bound of a request's body. limit bounds the body's
+// bytes.
 //
-// Checking objects of Kubernetes' own kinds can take time that grows with the square of the number
-// of their values, since a message is put together of all errors. So they weigh much. Reviews,
-// which everybody may make, have few. Our own kinds have many, a stream for example several for
-// each of its tags, and are checked in proportion to them.
+// Kubernetes joins the errors of all values to one message, so the time to check an object of its
+// own kinds can grow with the square of the number of values. So each value weighs much. Reviews,
+// which every user may create, may have few values. Our own kinds have many values, a stream for
+// example several for each of its tags, but the time to check them only grows in proportion.
 func BodyBound(limit int64) func(*request.RequestInfo) limits.BodyBound {
 	return func(info *request.RequestInfo) limits.BodyBound {
 		switch info.APIGroup {

@@ -12,18 +12,18 @@ import (
 const (
 	// ReaderTimeout is how long a watch or a followed log waits for a client that reads nothing.
 	ReaderTimeout = 30 * time.Second
-	// answerGrace is how long after its deadline a request may still write that it is over.
+	// answerGrace is how long after its deadline a request may still write the error that reports it.
 	answerGrace = 5 * time.Second
 )
 
 // WithWriteDeadlines makes writes to a client that does not read fail, so that the memory held for
-// it can go. A request that runs for long fails when one write has waited for patience. Any other
+// it is freed. A long-running request fails when one write has waited for timeout. Any other
 // request fails soon after its deadline.
 func WithWriteDeadlines(next http.Handler, longRunning request.LongRunningRequestCheck, timeout time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d := &boundWriter{ResponseWriter: w, control: http.NewResponseController(w), timeout: timeout}
-		// A kept connection outlives the deadlines of its requests. An error means that the client
-		// is gone.
+		// A connection that is kept open must not keep this request's deadline. An error means that the
+		// client has gone.
 		defer func() { _ = d.control.SetWriteDeadline(time.Time{}) }()
 		info, _ := request.RequestInfoFrom(r.Context())
 		if info != nil && longRunning(r, info) {
@@ -32,16 +32,16 @@ func WithWriteDeadlines(next http.Handler, longRunning request.LongRunningReques
 			return
 		}
 		if deadline, ok := r.Context().Deadline(); ok {
-			// a writer that cannot be bound is not a connection
+			// an error means that the writer is not a connection
 			_ = d.control.SetWriteDeadline(deadline.Add(answerGrace))
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// boundWriter gives each write its patience, or a little less. Between writes there is no limit.
-// But HTTP/2 ends a stream whose deadline has passed, even when nothing waits to be written. So the
-// deadline is moved while a watch has nothing to tell.
+// boundWriter limits the time of each write to timeout, or a little less. The time between writes
+// has no limit. But HTTP/2 ends a stream whose deadline has passed even if no write waits. So keep
+// moves the deadline while a watch has nothing to send.
 type boundWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -85,10 +85,10 @@ func (d *boundWriter) Write(p []byte) (int, error) {
 // Flush implements http.Flusher.
 func (d *boundWriter) Flush() {
 	defer d.begin()()
-	_ = d.control.Flush() // an error is that of the next Write, too
+	_ = d.control.Flush() // the next Write returns the error, too
 }
 
-// begin gives a write its patience; done is called when it has returned.
+// begin sets the deadline of a write. Call done when the write has returned.
 func (d *boundWriter) begin() (done func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -104,8 +104,8 @@ func (d *boundWriter) done() {
 	d.extend()
 }
 
-// extend moves the deadline when a quarter of it is over, so not for each of many small events. The
-// caller holds mu.
+// extend moves the deadline if a quarter of timeout has passed since the last move. So many small
+// events do not each move it. The caller holds mu.
 func (d *boundWriter) extend() {
 	if now := time.Now(); d.until.Sub(now) < d.timeout*3/4 {
 		d.until = now.Add(d.timeout)

@@ -15,8 +15,9 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// Watches whose clients do not read, and lists, are ended, and the memory held for them goes. A
-// kept connection outlives the deadlines of its requests.
+// TestReadersThatDoNotReadAreCutOff: watches and lists whose clients do not read are ended, so that
+// their memory is freed. A connection that is kept open serves further requests after their
+// deadlines.
 func TestReadersThatDoNotReadAreCutOff(t *testing.T) {
 	ended := make(chan error, 2)
 	over := make(chan context.Context, 1)
@@ -83,9 +84,9 @@ func TestReadersThatDoNotReadAreCutOff(t *testing.T) {
 	}
 }
 
-// A watch goes on that has nothing to tell for longer than a reader's patience, whichever protocol
-// it has.
-func TestWatchWithNothingToTellGoesOn(t *testing.T) {
+// TestQuietWatchContinues: a watch that has nothing to send for longer than the timeout continues,
+// over HTTP/1.1 and HTTP/2.
+func TestQuietWatchContinues(t *testing.T) {
 	t.Parallel()
 	for name, protocol := range map[string]int{"HTTP/1.1": 1, "HTTP/2": 2} {
 		t.Run(name, func(t *testing.T) {
@@ -97,7 +98,7 @@ func TestWatchWithNothingToTellGoesOn(t *testing.T) {
 				case <-time.After(patience * 5 / 4):
 				case <-r.Context().Done():
 				}
-				_, _ = w.Write([]byte("event\n")) // the reader tells
+				_, _ = w.Write([]byte("event\n")) // the test compares what its reader gets
 			}), func(*http.Request, *request.RequestInfo) bool { return true }, patience)
 			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				bound.ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), &request.RequestInfo{})))

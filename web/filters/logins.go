@@ -9,9 +9,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/limits"
 )
 
-// Logins authenticates callers, and tells an administrator of those that fail. It
-// returns no error for a failure: the filter that asks it would log each, and a flood
-// of them would fill the disk.
+// Logins authenticates requests and logs failures. It returns no error for a failure, because the
+// filter that calls it would log each one, and a flood of failures would fill the disk.
 type Logins struct {
 	authenticator.Request
 	failed warn.Limiter
@@ -31,7 +30,8 @@ func (l *Logins) AuthenticateRequest(r *http.Request) (*authenticator.Response, 
 	return nil, false, nil
 }
 
-// CheckedInTurn authenticates as the failures of the caller's address allow.
+// CheckedInTurn authenticates requests. It checks the credentials of an address with too many
+// failures one at a time.
 type CheckedInTurn struct {
 	authenticator.Request
 	Failures *limits.Failures
