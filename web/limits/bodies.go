@@ -70,7 +70,7 @@ func (bs *Bodies) Held() (n, bytes int) {
 	return len(bs.held), bs.bytes
 }
 
-// Read reads the body of a request of the caller who, within a time and at most limit bytes. The
+// Read reads the body of a request of the caller who: at most limit bytes, within the time in. The
 // body counts in bs until Release, which must be called on the result, also after an error. A body
 // that was read to its end keeps its place. But if lost is not nil, it keeps its place only after
 // Keep, and lost is called if it loses the place before.
@@ -142,7 +142,7 @@ func (b *Body) fill(r io.Reader, limit, announced int) error {
 				if cap(b.buf) > 0 { // some of it has arrived
 					size = max(size, lightRead)
 				}
-				size = min(size, announced+1) // and the end
+				size = min(size, announced+1) // one byte more, to see the end
 			}
 			size = min(size, limit+1)
 			if size > lightRead && b.larger != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A body gives up its place that waits longest at the address that holds most, and
+// TestWhoGivesUpItsPlace: the address that holds most loses the body that has waited longest, but
 // never one that has arrived.
 func TestWhoGivesUpItsPlace(t *testing.T) {
 	t.Parallel()
@@ -29,7 +29,7 @@ func TestWhoGivesUpItsPlace(t *testing.T) {
 	slow := hold("a, first", "a", 10)
 	hold("a, second", "a", 10)
 	hold("a, third", "a", 10)
-	bs.got(slow) // it goes on: others wait longer
+	bs.got(slow) // it gets bytes: others have waited longer now
 	for _, want := range []string{"a, second", "a, third", "b, alone", "a, first"} {
 		stopped = nil
 		if !bs.evict(one) || len(stopped) != 1 || stopped[0] != want {
@@ -47,7 +47,7 @@ func TestWhoGivesUpItsPlace(t *testing.T) {
 	}
 }
 
-// deadlines is a writer that notes which deadlines are set for reading.
+// deadlines is a writer that records the read deadlines.
 type deadlines struct {
 	*httptest.ResponseRecorder
 	set []time.Time
@@ -58,8 +58,8 @@ func (d *deadlines) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// A body that has arrived and loses its place has its request answered. With a deadline in the past
-// the connection would be read in vain, the request would end, and the answer would be 504.
+// TestBodyThatArrivedIsNotStopped: if a body that has arrived loses its place, its request gets an
+// answer. With a read deadline in the past, the request would end with 504.
 func TestBodyThatArrivedIsNotStopped(t *testing.T) {
 	bs := NewBodies(10, 8<<10)
 	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}

@@ -78,17 +78,17 @@ func (c *class) enter(ctx context.Context, who caller) bound {
 
 	over := time.NewTimer(c.maxWait)
 	defer over.Stop()
-	got, told := false, false
+	got, decided := false, false
 	select {
 	case got = <-admitted:
-		told = true
+		decided = true
 	case <-over.C:
 	case <-ctx.Done():
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !told && !c.giveUp(s, admitted) {
-		got = <-admitted // handOn or roomToWait has answered meanwhile
+	if !decided && !c.giveUp(s, admitted) {
+		got = <-admitted // handOn or roomToWait has sent it meanwhile
 	}
 	if got {
 		return ""

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// waits returns once n requests wait for a place of c.
+// waits returns when n requests wait for a place of c.
 func waits(t *testing.T, c *class, n int) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
@@ -24,7 +24,7 @@ func waits(t *testing.T, c *class, n int) {
 
 var attacker, honest = caller{"admin", "10.0.0.1"}, caller{"admin", "10.0.0.2"}
 
-// nothingKept fails if c knows of a request that is in flight or waits.
+// nothingKept fails if c counts a request as in flight or waiting.
 func nothingKept(t *testing.T, c *class) {
 	t.Helper()
 	c.mu.Lock()
@@ -34,9 +34,9 @@ func nothingKept(t *testing.T, c *class) {
 	}
 }
 
-// A caller that floods a class waits for itself. The next free place goes to another
-// caller. If too many wait, the flooding caller's own are sent away. The other caller
-// is the same user at another address, or another user at the same address.
+// TestFloodWaitsForItself: a caller that floods a class delays only itself. The next free place
+// goes to another caller. If too many requests wait, the flooding caller's own are refused. The
+// other caller is the same user at another address, or another user at the same address.
 func TestFloodWaitsForItself(t *testing.T) {
 	t.Parallel()
 	for _, honest := range []caller{honest, {"ann", attacker.address}} {
@@ -54,7 +54,7 @@ func TestFloodWaitsForItself(t *testing.T) {
 		}
 		waits(t, c, share)
 		if reached := c.enter(t.Context(), attacker); reached != byAddress {
-			t.Errorf("more may wait than there is room for: %q", reached)
+			t.Errorf("more requests wait than allowed: %q", reached)
 		}
 		if reached := c.enter(t.Context(), honest); reached != "" {
 			t.Errorf("the last place was refused to another caller: %s", reached)
@@ -71,7 +71,7 @@ func TestFloodWaitsForItself(t *testing.T) {
 		if !<-got {
 			t.Error("the honest caller was refused")
 		}
-		// Everybody leaves, and nothing is kept.
+		// All requests end, and nothing is kept.
 		c.leave(honest)
 		c.leave(honest)
 		for range share - 1 {
@@ -87,8 +87,8 @@ func TestFloodWaitsForItself(t *testing.T) {
 	}
 }
 
-// A user at many addresses has no more places than one user may have, and does not wait
-// in the place of others.
+// TestAttackOfOneUserAtManyAddresses: a user at many addresses gets only one user's places, and its
+// waiting requests do not displace those of others.
 func TestAttackOfOneUserAtManyAddresses(t *testing.T) {
 	t.Parallel()
 	const max, perUser, perCaller, maxWaiting = 8, 6, 4, 10
@@ -109,8 +109,8 @@ func TestAttackOfOneUserAtManyAddresses(t *testing.T) {
 	if reached := c.enter(ctx, at(100)); reached != byUser {
 		t.Errorf("one more of the user is refused by the bound %q", reached)
 	}
-	// Others have the rest. One of them that waits does so in the place of one of the
-	// user's.
+	// Others have the other places. If one of their requests must wait, one of the user's waiting
+	// requests is refused for it.
 	for range max - perUser {
 		if reached := c.enter(ctx, honest); reached != "" {
 			t.Errorf("a place that is not the user's was refused: %s", reached)
@@ -119,7 +119,7 @@ func TestAttackOfOneUserAtManyAddresses(t *testing.T) {
 	got := make(chan bound)
 	go func() { got <- c.enter(ctx, honest) }()
 	if reached := <-over; reached != byUser {
-		t.Errorf("who waited too long in number was refused by the bound %q", reached)
+		t.Errorf("a waiting request was displaced with the bound %q", reached)
 	}
 	c.leave(at(0))
 	if reached := <-got; reached != "" {
@@ -138,7 +138,7 @@ func TestAttackOfOneUserAtManyAddresses(t *testing.T) {
 	nothingKept(t, c)
 }
 
-// A request gives up waiting when its time is over or its client leaves.
+// TestWaitingEnds: a request stops waiting when its time has passed or its client leaves.
 func TestWaitingEnds(t *testing.T) {
 	t.Parallel()
 	c := newClass(1, 1, 1, 5, time.Hour)

@@ -26,7 +26,7 @@ type Connections struct {
 	all       *list.List               // of *connection, the longest unused first
 	byRemote  map[string]*list.Element // by RemoteAddr
 	byAddress map[string]int           // how many, by Address
-	warned    time.Time                // when it was last logged that all are in use
+	warned    time.Time                // when the last warning about the limit was logged
 }
 
 // NewConnections bounds connections to max, at least one.
@@ -159,8 +159,8 @@ func (cs *Connections) remove(c *connection) {
 	}
 }
 
-// begin notes that the connection with a remote address has an authenticated request in flight,
-// until end. It returns nil if the connection belongs to no listener of cs.
+// begin records that the connection with a remote address has an authenticated request in flight,
+// until endRequest. It returns nil if the connection belongs to no listener of cs.
 func (cs *Connections) begin(remote string) *connection {
 	if cs == nil {
 		return nil

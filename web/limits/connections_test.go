@@ -32,7 +32,7 @@ type from string
 func (f from) Network() string { return "tcp" }
 func (f from) String() string  { return string(f) }
 
-// A caller who comes to a full server takes the place that is missed least.
+// TestWhoseConnectionIsClosed: at the limit, a new connection replaces the least useful one.
 func TestWhoseConnectionIsClosed(t *testing.T) {
 	t.Parallel()
 	const max = 5
@@ -75,8 +75,7 @@ func TestWhoseConnectionIsClosed(t *testing.T) {
 	// Addresses 2 and 3 hold the same number. The first connection of 2 has been unused
 	// for longest.
 	expect("10.0.0.3:3", "10.0.0.2:1")
-	// Now 3 holds most. Its first connection is in use, and its second has been used
-	// since.
+	// Now 3 holds most. Its first connection is in use, and its second was used last.
 	busy := cs.begin("10.0.0.3:1")
 	cs.endRequest(cs.begin("10.0.0.3:2"))
 	expect("10.0.0.4:1", "10.0.0.3:3")
@@ -105,7 +104,8 @@ func TestWhoseConnectionIsClosed(t *testing.T) {
 	cs.endRequest(nil)
 }
 
-// An address that has every connection in use gives one to another address.
+// TestBusyConnectionsAreShared: if one address has all connections and uses them all, another
+// address gets one of them.
 func TestBusyConnectionsAreShared(t *testing.T) {
 	t.Parallel()
 	cs := NewConnections(4)
@@ -122,7 +122,7 @@ func TestBusyConnectionsAreShared(t *testing.T) {
 	}
 }
 
-// Accepting goes on when the process has no descriptor left.
+// TestAcceptWithoutDescriptors: Accept continues when the process has no descriptors left.
 func TestAcceptWithoutDescriptors(t *testing.T) {
 	t.Parallel()
 	cs := NewConnections(10)

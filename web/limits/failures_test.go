@@ -11,8 +11,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// A caller who fails authentication again and again is told to come later, and when. Others
-// are answered as before, and so is the address once it has waited.
+// TestAttackFailedLoginsOfOneAddress: a caller that repeatedly fails authentication gets 429 with a
+// time to wait. Others get the same answers as before, and so does the address after that time.
 func TestAttackFailedLoginsOfOneAddress(t *testing.T) {
 	t.Parallel()
 	f := NewFailures(NewRefused(nil))
@@ -47,7 +47,7 @@ func TestAttackFailedLoginsOfOneAddress(t *testing.T) {
 	if n := flood(10 * failureBurst); n != failuresPerSecond {
 		t.Errorf("%d failures are answered a second later, want %d", n, failuresPerSecond)
 	}
-	// Addresses without number take bounded memory.
+	// Any number of addresses takes bounded memory.
 	for i := range 2 * failingAddresses {
 		fail(fmt.Sprintf("10.0.%d.%d:1234", i>>8, i&255))
 	}
@@ -56,8 +56,8 @@ func TestAttackFailedLoginsOfOneAddress(t *testing.T) {
 	}
 }
 
-// Credentials from an address that has failed too often are checked one after the other,
-// the right ones too. Those from other addresses are checked at once.
+// TestAttackChecksOfWrongCredentialsTakeTurns: credentials from an address with too many failures
+// are checked one at a time, also valid ones. Credentials from other addresses do not wait.
 func TestAttackChecksOfWrongCredentialsTakeTurns(t *testing.T) {
 	t.Parallel()
 	f := NewFailures(NewRefused(nil))

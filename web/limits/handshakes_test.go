@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 )
 
-// Handshakes take turns: a thousand that come at once leave a processor to others. A client who is
-// slow, or leaves, holds up nobody.
+// TestAttackHandshakesTakeTurns: a thousand handshakes at once leave a processor to other work. A
+// client that is slow, or leaves, delays no other.
 func TestAttackHandshakesTakeTurns(t *testing.T) {
 	hello := []byte{typeHandshake, 3, 1, 0, 3, 'a', 'b', 'c'}
 	type end struct {
@@ -45,7 +45,7 @@ func TestAttackHandshakesTakeTurns(t *testing.T) {
 		if slow.read != 1 || first.read != 1 || second.read != 0 || plain.read != 1 {
 			t.Fatalf("read of the slow one %d, the first %d, the second %d, the plain one %d; want 1, 1, 0, 1", slow.read, first.read, second.read, plain.read)
 		}
-		read(first) // the server waits for what the client says next
+		read(first) // the server waits for the client's next message
 		synctest.Wait()
 		if second.read != 1 {
 			t.Fatal("the first waits for its client, and the second has no turn")

@@ -18,9 +18,9 @@ const (
 	// ofRefusal is the processor time that refusing a body costs: its connection is closed, and the
 	// next one begins with a handshake.
 	ofRefusal = time.Millisecond
-	// quickBody is the processor time up to which an accepted heavy body needs no rest after it. After
-	// any other heavy body, its user's place rests for a multiple of the body's processor time, a
-	// larger one if the body was refused, and at most for longestRest.
+	// After an accepted heavy body that took at most quickBody of processor time, there is no rest.
+	// After any other heavy body, its user's place rests for the body's processor time multiplied by
+	// rest, or by restOfRefused if the body was refused, but at most for longestRest.
 	quickBody     = 5 * time.Millisecond
 	rest          = 5
 	restOfRefused = 31
@@ -40,7 +40,7 @@ type place struct {
 
 	mu      sync.Mutex
 	mine    bool
-	spent   time.Duration // what the body took of a processor
+	spent   time.Duration // processor time of the body
 	refused bool
 }
 
@@ -70,7 +70,7 @@ func (p *place) release() {
 	}
 }
 
-// finish frees the place, after a rest if the body took much.
+// finish frees the place, after a rest if the body took much or was refused.
 func (p *place) finish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

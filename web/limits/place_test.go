@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// counting tells how much of a body was read.
+// counting counts how much of a body was read.
 type counting struct {
 	io.Reader
 	read atomic.Int64
@@ -23,8 +23,8 @@ func (c *counting) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A user's heavy bodies are read one at a time, and the next one after a rest. Those of others and
-// light ones do not wait.
+// TestAttackHeavyBodiesOfOneUserRest: a user's heavy bodies are read one at a time, with a rest
+// after each. Light bodies and those of other users do not wait.
 func TestAttackHeavyBodiesOfOneUserRest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -66,8 +66,8 @@ func TestAttackHeavyBodiesOfOneUserRest(t *testing.T) {
 		if all, least := time.Since(start), 2*took+rest*took; all < least || all > least+took {
 			t.Errorf("two bodies of one user took %s, want %s and a little", all, least)
 		}
-		time.Sleep(longestRest) // until nothing is left of the last one's rest
-		// After one that was refused it is longer.
+		time.Sleep(longestRest) // until the last rest has ended
+		// The rest is longer after a refused body.
 		status = http.StatusUnprocessableEntity
 		for range 2 {
 			start = time.Now()
@@ -87,8 +87,8 @@ func TestAttackHeavyBodiesOfOneUserRest(t *testing.T) {
 	})
 }
 
-// A user whose bodies are over their bound is answered slowly: each costs the server a connection.
-// Others do not wait.
+// TestAttackRefusedBodiesOfOneUserRest: a user whose bodies exceed their bound gets slow answers,
+// because each costs the server a connection. Other users do not wait.
 func TestAttackRefusedBodiesOfOneUserRest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -122,7 +122,8 @@ func TestAttackRefusedBodiesOfOneUserRest(t *testing.T) {
 	})
 }
 
-// A sender that sends nothing more gives up its user's place, and gets it again when it goes on.
+// TestSenderThatStallsGivesUpItsPlace: a sender that stalls gives up its user's place, and gets it
+// back when it continues.
 func TestSenderThatStallsGivesUpItsPlace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

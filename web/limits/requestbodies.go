@@ -38,7 +38,7 @@ type BodyOptions struct {
 	Serializer apiruntime.NegotiatedSerializer
 	// Refused counts the requests that are refused.
 	Refused *Refused
-	// Turns are shared with reads; nil has some for bodies alone.
+	// Turns are shared with reads. If it is nil, bodies have their own turns.
 	Turns *Turns
 }
 
@@ -47,7 +47,7 @@ const (
 	heldBodies = 32 << 20
 	// bodyTimeout is how long a sender may take to send its body.
 	bodyTimeout = 30 * time.Second
-	// lightBody is the weight up to which a body takes no turn.
+	// lightBody is the weight of the heaviest body that takes no turn.
 	lightBody = 512 << 10
 	// maxTurns bounds the heavy bodies that are decoded at a time.
 	maxTurns = 4
@@ -61,11 +61,11 @@ const (
 // seconds gets 429, too. A body with more values than its bound gets 413 and is never decoded.
 //
 // A heavy body has more than 64 KiB, or weighs more than 512 KiB when it is decoded. Each user's
-// heavy bodies are read and decoded one at a time, with a rest after each, see [place]. Bodies over
-// their bound are answered in the same place. To be decoded, a body that weighs more than 512 KiB
-// also takes a turn, which it shares with reads, see [WithRequestLimits]; bodies have at most four.
-// The next turn goes to the user with the fewest. The request gives up place and turn while it
-// waits for its reader, or for anything else with [Pause].
+// heavy bodies are read and decoded one at a time, with a rest after each, see [place]. A body over
+// its bound also waits for this place before it is answered. To be decoded, a body that weighs more
+// than 512 KiB also takes a turn, which it shares with reads, see [WithRequestLimits]; bodies have
+// at most four. The next turn goes to the user with the fewest. The request gives up place and turn
+// while it waits for its reader, or for anything else with [Pause].
 //
 // It runs after authorization, so that the body of a forbidden request is not read.
 func WithBodyLimits(next http.Handler, o BodyOptions) http.Handler {
@@ -143,8 +143,8 @@ func (l *bodyLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.next.ServeHTTP(w, r)
 }
 
-// fromWithin reports whether a request came from within this process. It takes no turn: a request
-// that calls another one and waits for it would block it.
+// fromWithin reports whether a request came from within this process. It takes no turn: the request
+// that sends it may have a turn already, and waits for its answer.
 func fromWithin(r *http.Request) bool { return r.RemoteAddr == localRemote }
 
 // localRemote is the address of the other end of a connection of dial, which no other connection

@@ -35,8 +35,8 @@ func sent(ctx context.Context, h http.Handler, name, remote string, body io.Read
 	return w
 }
 
-// A body that would take much when it is decoded is refused, or waits for its turn. That holds up
-// no light body.
+// TestAttackBodiesThatAreHeavy: a body whose decoding costs much is refused or waits for its turn.
+// It delays no light body.
 func TestAttackBodiesThatAreHeavy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -74,9 +74,9 @@ func TestAttackBodiesThatAreHeavy(t *testing.T) {
 		go func() { answers <- sent(t.Context(), h, "the server", "pipe", strings.NewReader(heavy)).Code }()
 		synctest.Wait()
 		if decoded != 2 {
-			t.Error("the server waits for a turn, which may wait for it")
+			t.Error("the server's own request waits for a turn: a request with the turn may wait for it")
 		}
-		// In time two of those that wait are told to come again.
+		// After some time, two of those that wait get 429.
 		for range 2 {
 			if code := <-answers; code != http.StatusTooManyRequests {
 				t.Errorf("one that waits: %d", code)
@@ -94,8 +94,8 @@ func TestAttackBodiesThatAreHeavy(t *testing.T) {
 	})
 }
 
-// Whoever fills the room for bodies with some that do not come to their end, or wait for their
-// turn, loses them to others.
+// TestAttackBodiesThatFillTheRoom: a user whose unfinished or waiting bodies fill the room loses
+// them to other users.
 func TestAttackBodiesThatFillTheRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestAttackBodiesThatFillTheRoom(t *testing.T) {
 			go func() { answers <- sent(ctx, h, "mallory", "192.0.2.1:1", r).Code }()
 			go func() { _, _ = w.Write([]byte(strings.Repeat(" ", 200<<10))) }()
 		}
-		time.Sleep(8 * 2 * stalled) // one after the other gives up its place, as nothing comes
+		time.Sleep(8 * 2 * stalled) // each in turn stalls and gives up its place
 		if w := sent(t.Context(), h, "honest", "192.0.2.2:1", strings.NewReader(`"`+strings.Repeat("a", 900<<10)+`"`)); w.Code != http.StatusOK {
 			t.Errorf("an honest body: %d, %s", w.Code, w.Body)
 		}

@@ -24,7 +24,7 @@ type RequestOptions struct {
 	// MaxWrites bounds requests that change something.
 	MaxWrites int
 	// Cheap reports which reads of one object cost little, however large the object is. They never
-	// take turns. nil is none.
+	// take turns. nil means none.
 	Cheap func(*http.Request, *request.RequestInfo) bool
 	// LongRunning reports which requests run for as long as the client wants.
 	LongRunning request.LongRunningRequestCheck
@@ -33,7 +33,8 @@ type RequestOptions struct {
 	Connections *Connections
 	// Refused counts the requests that are refused.
 	Refused *Refused
-	// Turns are shared with work outside of the handler chain; nil has some for the requests alone.
+	// Turns are shared with work outside of the handler chain. If it is nil, the requests have their
+	// own turns.
 	Turns *Turns
 }
 
@@ -106,7 +107,7 @@ func (l *requestLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
 	info, ok := request.RequestInfoFrom(ctx)
 	if !ok {
-		http.Error(w, "the request's path was not looked at before its limits", http.StatusInternalServerError)
+		http.Error(w, "the request's path was not parsed before its limits were checked", http.StatusInternalServerError)
 		return
 	}
 	who := caller{}
@@ -179,7 +180,7 @@ func (l *requestLimits) class(r *http.Request, info *request.RequestInfo) (*clas
 	return l.writes, "change"
 }
 
-// isQuestion reports whether a request asks for an answer that is put together from many objects,
+// isQuestion reports whether a request creates a review: the server computes it from many objects,
 // and stores nothing.
 func isQuestion(info *request.RequestInfo) bool {
 	return info.Verb == "create" && info.APIGroup == "tidewaiter.dev" && slices.Contains([]string{"referencereviews", "localreferencereviews", "impactreviews"}, info.Resource)
@@ -306,10 +307,11 @@ func (t *turn) leave() {
 	}
 }
 
-// unread calls write, which may wait for the reader. A write keeps the turn at first, because
-// encryption takes a processor, too. If it waits for the reader longer than quickWrite, it gives up
-// the turn. Each later write then gives up the turn before it begins, until a write is quick again.
-func (t *turn) unread(write func()) {
+// yieldingWrite calls write, which may wait for the reader. A write keeps the turn at first,
+// because encryption takes a processor, too. If it waits for the reader longer than quickWrite, it
+// gives up the turn. Each later write then gives up the turn before it begins, until a write is
+// quick again.
+func (t *turn) yieldingWrite(write func()) {
 	if !t.mine.Load() {
 		write()
 		return
@@ -345,12 +347,12 @@ func (t *turn) WriteHeader(status int) {
 
 // Write implements http.ResponseWriter.
 func (t *turn) Write(p []byte) (n int, err error) {
-	t.unread(func() { n, err = t.ResponseWriter.Write(p) })
+	t.yieldingWrite(func() { n, err = t.ResponseWriter.Write(p) })
 	return n, err
 }
 
 // Flush implements http.Flusher.
-func (t *turn) Flush() { t.unread(t.ResponseWriter.(http.Flusher).Flush) }
+func (t *turn) Flush() { t.yieldingWrite(t.ResponseWriter.(http.Flusher).Flush) }
 
 // Unwrap returns the response that t writes to.
 func (t *turn) Unwrap() http.ResponseWriter { return t.ResponseWriter }

@@ -46,8 +46,8 @@ func options() RequestOptions {
 	return RequestOptions{Refused: NewRefused(nil), MaxReads: 400, MaxWrites: 200, LongRunning: func(_ *http.Request, info *request.RequestInfo) bool { return info.Verb == "watch" }}
 }
 
-// An administrator asks for more lists than are served at once. That holds up neither reads nor
-// changes nor watches.
+// TestListsHoldUpNothingElse: an administrator requests more lists than are served at once. That
+// delays no reads, changes or watches.
 func TestListsHoldUpNothingElse(t *testing.T) {
 	t.Parallel()
 	release, listing := make(chan struct{}), make(chan struct{})
@@ -87,7 +87,7 @@ func TestListsHoldUpNothingElse(t *testing.T) {
 	}
 }
 
-// Administrators are told to come later like anybody, each kind by itself.
+// TestAdministratorsAreLimited: administrators get 429 like other users, separately for each kind.
 func TestAdministratorsAreLimited(t *testing.T) {
 	t.Parallel()
 	for _, verb := range []string{"get", "list", "create", "watch"} {
@@ -121,10 +121,9 @@ func TestAdministratorsAreLimited(t *testing.T) {
 	}
 }
 
-// TestAttackOfOneGreedyUser has one user list from 64 connections, open 10,000 watches, and read
-// and change as much. Requests above the user's share are told to come later, at once or as soon as
-// nobody waits for them. Another user's requests of the same kinds all succeed, even at the same
-// address.
+// TestAttackOfOneGreedyUser: one user lists over 64 connections, opens 10,000 watches, and reads
+// and changes as much. Requests above the user's share get 429, at once or after waiting. Another
+// user's requests of the same kinds all succeed, even at the same address.
 func TestAttackOfOneGreedyUser(t *testing.T) {
 	t.Parallel()
 	for _, attack := range []struct {
@@ -188,7 +187,8 @@ func TestAttackOfOneGreedyUser(t *testing.T) {
 	}
 }
 
-// Refused requests are counted by their kind and by the bound that refused them.
+// TestRefusedRequestsAreCounted: refused requests are counted by kind and by the bound that they
+// would have exceeded.
 func TestRefusedRequestsAreCounted(t *testing.T) {
 	const kind = "change"
 	o := options()
@@ -209,7 +209,8 @@ func TestRefusedRequestsAreCounted(t *testing.T) {
 	}
 }
 
-// A list that waits for its reader does not hold up other lists.
+// TestListsThatAreNotReadHoldUpNoOthers: a list that waits for its reader does not delay other
+// lists.
 func TestListsThatAreNotReadHoldUpNoOthers(t *testing.T) {
 	t.Parallel()
 	l := WithRequestLimits(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -235,13 +236,14 @@ func TestListsThatAreNotReadHoldUpNoOthers(t *testing.T) {
 	}
 }
 
-// A watch sends what exists in its turn, and waits for changes without one. In a row of thousands
-// of watches, another user's turn is not the last.
+// TestAttackWatchesThatBeginTakeTurns: a watch sends existing objects in its turn, and waits for
+// changes without one. If thousands of watches wait, another user's watch does not wait for all of
+// them.
 func TestAttackWatchesThatBeginTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const flood = 1000
-		next := make(chan struct{}) // lets one go on that has its turn
-		var mu sync.Mutex           // all go on at once when they leave
+		next := make(chan struct{}) // lets the watch that has the turn continue
+		var mu sync.Mutex           // when they leave, all run at once
 		var began []string
 		l := WithRequestLimits(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			end := Begin(r.Context())
@@ -286,8 +288,8 @@ func TestAttackWatchesThatBeginTakeTurns(t *testing.T) {
 	})
 }
 
-// A list keeps its turn while its reader takes at once what is written, so lists that encrypt take
-// turns as lists that read do. A list whose reader does not waits without a turn.
+// TestAttackListsThatAreReadKeepTheirTurn: a list keeps its turn while its reader reads at once,
+// because encryption needs the processor, too. A list whose reader is slow waits without a turn.
 func TestAttackListsThatAreReadKeepTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns(1)
@@ -305,7 +307,7 @@ func TestAttackListsThatAreReadKeepTheirTurn(t *testing.T) {
 		for takes, want := range map[time.Duration][]bool{0: {true, true}, quickWrite / 2: {true, true}, quickWrite * 2: {false, false}} {
 			mine, kept := write(takes)
 			if !mine || !slices.Equal(kept, want) {
-				t.Errorf("a reader who takes %s: the turn is kept during two writes: %v, want %v; after them %v", takes, kept, want, mine)
+				t.Errorf("a reader that takes %s: the turn is kept during two writes: %v, want %v; after them %v", takes, kept, want, mine)
 			}
 			if held(turns) != 0 {
 				t.Errorf("%d turns are held by nobody", held(turns))
@@ -314,7 +316,8 @@ func TestAttackListsThatAreReadKeepTheirTurn(t *testing.T) {
 	})
 }
 
-// Metrics and the API's description are put together from much: they take turns, as lists do.
+// TestAttackManyMetrics: metrics and the API's description are computed from many objects, so they
+// take turns, as lists do.
 func TestAttackManyMetrics(t *testing.T) {
 	var l *requestLimits
 	turns := 0
@@ -335,7 +338,7 @@ func held(turns *class) int {
 	return turns.running
 }
 
-// timedWriter is a response whose reader takes its time.
+// timedWriter is a response whose reader takes a given time.
 type timedWriter struct {
 	httptest.ResponseRecorder
 	takes time.Duration
@@ -349,7 +352,7 @@ func (w *timedWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// blockedWriter is a response that nobody reads, until released.
+// blockedWriter is a response whose reader reads nothing until it is released.
 type blockedWriter struct {
 	*httptest.ResponseRecorder
 	writing, release chan struct{}
@@ -361,11 +364,11 @@ func (b *blockedWriter) Write(p []byte) (int, error) {
 	return b.ResponseRecorder.Write(p)
 }
 
-// CloseNotify is a method that net/http's own responses have, too.
+// CloseNotify is there because net/http's own responses have it.
 func (b *blockedWriter) CloseNotify() <-chan bool { return nil }
 
-// A list that waits for something else than its reader holds up no others, even if two of its parts
-// wait at once.
+// TestListsThatPauseHoldUpNoOthers: a list that waits for anything but its reader does not delay
+// other lists, even if two of its goroutines wait at once.
 func TestListsThatPauseHoldUpNoOthers(t *testing.T) {
 	t.Parallel()
 	l := WithRequestLimits(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), options()).(*requestLimits)
@@ -389,7 +392,7 @@ func TestListsThatPauseHoldUpNoOthers(t *testing.T) {
 		other()
 		resume()
 		if held(l.turns) != 1 {
-			t.Error("a list goes on without a turn")
+			t.Error("a list continues without a turn")
 		}
 	})
 	served(t, &pausing, httptest.NewRecorder(), "list")
@@ -399,7 +402,7 @@ func TestListsThatPauseHoldUpNoOthers(t *testing.T) {
 	Pause(t.Context())() // the request has no turn to give up
 }
 
-// A question that is sent as a creation takes turns as a read does, once it has read much.
+// TestAttackQuestionsThatReadMuch: a review takes turns like a read, once it has read much.
 func TestAttackQuestionsThatReadMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := make(chan struct{})
@@ -417,7 +420,7 @@ func TestAttackQuestionsThatReadMuch(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := running.Load(); n != 1 {
-			t.Errorf("%d questions that read much are answered at once", n)
+			t.Errorf("%d reviews that read much run at once", n)
 		}
 		close(next)
 		synctest.Wait()
@@ -426,12 +429,13 @@ func TestAttackQuestionsThatReadMuch(t *testing.T) {
 	})
 }
 
-// A read of one object that comes to read much takes turns with lists from then on, until it ends.
-// One that reads little takes none, and another user's turn is not the last of a flood.
+// TestAttackReadsOfOneObjectThatReadMuch: once a read of one object has read much, it takes turns
+// with lists until it ends. A read that reads little takes none. Another user's read does not wait
+// for a whole flood.
 func TestAttackReadsOfOneObjectThatReadMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const flood = 200
-		next := make(chan struct{}) // lets one go on that has read much
+		next := make(chan struct{}) // lets a request that has read much continue
 		var mu sync.Mutex
 		var began []string
 		var left context.Context
@@ -472,12 +476,13 @@ func TestAttackReadsOfOneObjectThatReadMuch(t *testing.T) {
 		synctest.Wait()
 		nothingKept(t, l.turns)
 		nothingKept(t, l.reads)
-		Read(left, 1, 2*muchRead) // by what is left of a request that took too long
+		Read(left, 1, 2*muchRead) // by a goroutine of a request that has timed out
 		nothingKept(t, l.turns)
 	})
 }
 
-// A read that costs little however much is stored takes no turn, and nothing is made for one.
+// TestCheapReadsTakeNoTurn: a read that is always cheap takes no turn, and allocates nothing for
+// one.
 func TestCheapReadsTakeNoTurn(t *testing.T) {
 	o := options()
 	o.Cheap = func(r *http.Request, _ *request.RequestInfo) bool { return r.Header.Get("Accept") == "" }

@@ -8,8 +8,8 @@ import (
 )
 
 // Turns let work that takes long use all processors but one. Requests take them inside the handler
-// chain. Whatever does such work outside of it takes a [Turn], so that both together leave a
-// processor to everything else.
+// chain. Such work outside of the chain takes a [Turn]. So both together leave a processor to
+// everything else.
 type Turns struct{ class *class }
 
 // NewTurns returns one turn fewer than there are processors, but at least one.
@@ -39,6 +39,6 @@ func (t *Turn) Begin() (end func()) {
 
 // FlushError is for http.ResponseController.
 func (t *Turn) FlushError() (err error) {
-	t.unread(func() { err = http.NewResponseController(t.ResponseWriter).Flush() })
+	t.yieldingWrite(func() { err = http.NewResponseController(t.ResponseWriter).Flush() })
 	return err
 }

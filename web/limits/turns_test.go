@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Lists and work outside of the handler chain share turns: together they leave a processor free. A
-// task within a watch that begins, as a live page of the console is, does not wait for itself, and
-// one whose reader takes nothing holds no turn.
+// TestAttackTurnsAreShared: lists and work outside of the handler chain share turns, so together
+// they leave a processor free. A task that writes to a watch which has a turn, like a live page of
+// the console, does not wait for itself. A task whose reader is slow holds no turn.
 func TestAttackTurnsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := &Turns{newTurns(1)}
@@ -64,7 +64,7 @@ func TestAttackTurnsAreShared(t *testing.T) {
 	})
 }
 
-// A heavy body is decoded in a turn that it shares with lists.
+// TestAttackBodiesShareTurnsWithLists: a heavy body is decoded in one of the turns of lists.
 func TestAttackBodiesShareTurnsWithLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := bodyOptions(BodyBound{Bytes: 1 << 20, Values: 1000})
@@ -95,7 +95,7 @@ func TestAttackBodiesShareTurnsWithLists(t *testing.T) {
 	})
 }
 
-// writeFunc is a response whose writes are passed on.
+// writeFunc is a response that passes its writes to a function.
 type writeFunc func(p []byte)
 
 func (writeFunc) Header() http.Header           { return http.Header{} }

@@ -126,8 +126,9 @@ func (v *values) count(body []byte) int {
 // count as a field.
 const maxProtobufDepth = 32
 
-// protobufValues counts the fields of a message and of those in it. Text and messages look alike
-// there, so text that could be a message counts as one. ok is false if body is not a message.
+// protobufValues counts the fields of a message and of those in it. In the encoding, text and
+// messages look alike, so text that could be a message counts as one. ok is false if body is not a
+// message.
 func protobufValues(body []byte, depth int) (n int, ok bool) {
 	if depth == 0 {
 		return len(body) / 2, true

@@ -19,8 +19,8 @@ func counted(t *testing.T, media, body string, most int) (int, error) {
 	return v.count(read), err
 }
 
-// Nothing is decoded to more values than were counted, and text counts as one value where it can be
-// told from others.
+// TestValuesOfABody: a decoder never makes more values than were counted. Text counts as one value
+// if it can be distinguished from other values.
 func TestValuesOfABody(t *testing.T) {
 	t.Parallel()
 	message := "\x12\x04\x12\x00\x12\x00" // two empty messages in one
@@ -52,7 +52,7 @@ func TestValuesOfABody(t *testing.T) {
 	}
 }
 
-// nested is a message that many have around it.
+// nested puts a message into depth other messages.
 func nested(depth int, message string) string {
 	for range depth {
 		n := len(message)
@@ -61,7 +61,7 @@ func nested(depth int, message string) string {
 	return message
 }
 
-// A body with too many values is not read to its end.
+// TestBodyWithManyValuesIsNotRead: a body with too many values is not read to its end.
 func TestBodyWithManyValuesIsNotRead(t *testing.T) {
 	t.Parallel()
 	for _, media := range []string{"application/json", "application/yaml", ""} {
@@ -75,7 +75,8 @@ func TestBodyWithManyValuesIsNotRead(t *testing.T) {
 	}
 }
 
-// Text is passed over up to the sign that a slower look finds, wherever that is.
+// TestTextOfValuesIsPassedOver: plain finds the first quote or backslash at any position, like
+// strings.IndexAny.
 func TestTextOfValuesIsPassedOver(t *testing.T) {
 	t.Parallel()
 	for _, sign := range []string{`"`, `\`, "#", "]", "\xa2", ""} {
@@ -94,7 +95,7 @@ func TestTextOfValuesIsPassedOver(t *testing.T) {
 	}
 }
 
-// FuzzValues compares with what decoders make of a body.
+// FuzzValues compares the count with the values that decoders make of a body.
 func FuzzValues(f *testing.F) {
 	for _, seed := range []string{`{"a":[1,"\\\"",{}]}`, "a: b\nc: [d, {e: f}]\n", "? a\n- b\n", "- - - -", `{a: x", b: c}`, "a: &a [1]\nb: *a\n", "a:\tb", "{a:b, \"c\":d}", "--- a\n...", "!!set {a, b}", `["01234567\"0123456\\", "#[",{}]`} {
 		f.Add(seed)
