@@ -18,15 +18,15 @@ import (
 // plain lists, 6 kB in compressed ones.
 const keptBytes = 128 << 20
 
-// longestKept is the length in bytes up to which the buffer of a run is reused.
+// longestKept is the length in bytes of the longest buffer that a later run reuses.
 const longestKept = 4 * listRun
 
 // verbose is the level of messages that are logged with verbosity 2 and more.
 const verbose = slog.Level(-2)
 
 // encoding is one way to send objects: as plain JSON or compressed. It caches each encoded object
-// by revision, with a comma before it as in a list. The next answer mostly has the same objects,
-// and then need neither read nor encode them.
+// by revision, with a comma before it as in a list. Mostly the next answer has the same objects,
+// and need not read or encode them.
 type encoding struct {
 	k *kind
 	// encode appends one or more of a scan's objects, from the first on, to run.
@@ -149,9 +149,9 @@ type framing struct {
 	before, after piece // around each event; both or neither
 }
 
-// put sets the texts around the objects of a run. first is true for the run with the answer's first
-// object.
-func (f *encoding) put(run *run, fr framing, first bool) {
+// frame sets the texts around the objects of a run. first is true for the run with the answer's
+// first object.
+func (f *encoding) frame(run *run, fr framing, first bool) {
 	run.framed, run.sum = run.framed[:0], gzipparts.Sum{}
 	events := len(fr.before.bytes) > 0
 	rest := run.Bytes
@@ -244,7 +244,7 @@ func (f *encoding) each(ctx context.Context, p *scan, fr framing, use func(*run)
 	})
 }
 
-// fill returns the next run. There is room for it.
+// fill returns the next run, after it has reserved memory for it.
 func (f *encoding) fill(ctx context.Context, p *scan, objects []stored, ids []int64, keep bool, fr framing, first bool) (*run, error) {
 	for {
 		r, ok := f.runs.Get().(*run)
@@ -257,7 +257,7 @@ func (f *encoding) fill(ctx context.Context, p *scan, objects []stored, ids []in
 		}
 		err := f.next(ctx, p, r, objects, ids, keep)
 		if err == nil {
-			f.put(r, fr, first)
+			f.frame(r, fr, first)
 		}
 		// need is the memory for this run, for the run that is being written, and for the objects of the
 		// next.
@@ -267,7 +267,7 @@ func (f *encoding) fill(ctx context.Context, p *scan, objects []stored, ids []in
 		if ok || err != nil {
 			return r, err
 		}
-		// They are read again when there is room.
+		// The objects are read again when there is room.
 		forget(objects)
 		if err := p.memory.wait(ctx, need); err != nil {
 			return nil, err

@@ -31,8 +31,8 @@ func init() {
 	utilruntime.Must(examplev1.AddToScheme(scheme))
 }
 
-// podKind says that pods are served as they are stored. They are namespaced, which here means that
-// their names have a slash.
+// podKind makes pods a kind that is served as stored. Pods are namespaced, so here their names have
+// a slash.
 var podKind = Kind{Resource: examplev1.SchemeGroupVersion.WithResource("pods"), Kind: "Pod"}
 
 // fixture is a store of example Pods.
@@ -75,8 +75,8 @@ func (f *fixture) newKind(t testing.TB) *kind {
 	return k
 }
 
-// remove removes an object that may be damaged, with its history, so that the check of the file
-// when the test ends finds it whole.
+// remove removes an object that may be damaged, with its history, so that the check at the end of
+// the test finds an intact file.
 func (f *fixture) remove(t testing.TB, key string) {
 	t.Helper()
 	kv, _, _, err := f.db.Get(t.Context(), key)

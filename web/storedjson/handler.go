@@ -118,7 +118,7 @@ func wantsPlainJSON(req *http.Request) bool {
 	return !strings.HasPrefix(agent, "curl") && !strings.HasPrefix(agent, "Wget") && !strings.HasPrefix(agent, "Mozilla/5.0")
 }
 
-// names returns the names of the objects that a list asks for.
+// names returns the names of the objects that a list selects by name.
 func (k *kind) names(query url.Values) (names []string, ok bool) {
 	selector := query["fieldSelector"]
 	if k.Named == nil || len(query) != 1 || len(selector) != 1 {

@@ -99,7 +99,7 @@ func (k *kind) acquireWorker(ctx context.Context) bool {
 
 func (k *kind) releaseWorker() { <-k.workers }
 
-// close gives files back.
+// close closes the caches, which frees their files.
 func (k *kind) close() {
 	if k.head != nil {
 		k.plain.kept.Close()
@@ -138,7 +138,7 @@ func (k *kind) parts(buf []byte, s *stored) (head, rest []byte, err error) {
 	}
 	rest, ok := k.metadata(s.data)
 	if !ok {
-		// An older release, or somebody by hand, has written it differently from the encoder.
+		// The object was not written by this release's encoder, but by an older release or by hand.
 		data, err := k.encodeAnew(s.data)
 		if err != nil {
 			return buf, nil, fmt.Errorf("object %q at revision %d: %w", s.name, s.rev, err)

@@ -29,7 +29,7 @@ import (
 type lists struct {
 	*fixture
 	reader *kind
-	// forgetful keeps nothing.
+	// forgetful is a kind with caches that are too small for any object
 	forgetful *kind
 }
 
@@ -53,7 +53,7 @@ func (l *lists) list(t *testing.T, encoding string, opts storage.ListOptions) (t
 	return listBy(t, l.reader, encoding, opts)
 }
 
-// listBy returns what a client of r gets, "" if the connection ended.
+// listBy returns the text that a client of r gets, "" if the connection ended.
 func listBy(t *testing.T, r *kind, encoding string, opts storage.ListOptions) (text string) {
 	t.Helper()
 	opts.Recursive = true
@@ -92,8 +92,8 @@ func listed(t *testing.T, r *kind, encoding string, read begin) (text string) {
 	return string(b)
 }
 
-// lists returns the plain list as it is formed anew. It checks that the list is the
-// same, byte by byte, in other forms and from what is kept.
+// lists returns the plain list, encoded without a cache. It checks that the compressed list and the
+// lists from the caches are the same, byte by byte.
 func (l *lists) lists(t *testing.T, opts storage.ListOptions) string {
 	t.Helper()
 	want := listBy(t, l.forgetful, "", opts)
@@ -109,8 +109,8 @@ func (l *lists) lists(t *testing.T, opts storage.ListOptions) string {
 	return want
 }
 
-// However objects come, change and go, lists of kept parts equal lists formed anew, at
-// any revision and in pages. Objects that have not changed are not read again.
+// TestKeptLists: while objects are created, changed and deleted, lists from the cache equal lists
+// that are encoded without one, at any revision and in pages. Unchanged objects are not read again.
 func TestKeptLists(t *testing.T) {
 	l := newLists(t)
 	seed := rand.Uint64()
@@ -146,12 +146,12 @@ func TestKeptLists(t *testing.T) {
 			})
 		}
 		all.Wait()
-		// A list reads what it has to know before anything is written.
+		// A list reads only the objects that it must read before the first byte is written.
 		for _, encoding := range []string{"gzip", ""} {
 			l.transformer.GetReadsAndReset()
 			l.list(t, encoding, storage.ListOptions{})
 			if reads := l.transformer.GetReadsAndReset(); reads > headObjects {
-				t.Errorf("round %d: %q: a list of what was listed before read %d objects, want %d at most", round, encoding, reads, headObjects)
+				t.Errorf("round %d: %q: a list of objects that were listed before read %d objects, want %d at most", round, encoding, reads, headObjects)
 			}
 		}
 	}
@@ -166,9 +166,9 @@ func TestKeptLists(t *testing.T) {
 	}
 }
 
-// A list sends what is kept. Without this test, a list that formed its objects anew
-// would pass as well.
-func TestListsAreOfWhatIsKept(t *testing.T) {
+// TestListsAreFromTheCache: a list sends the cached objects. The other tests would also accept a
+// list that encodes its objects each time.
+func TestListsAreFromTheCache(t *testing.T) {
 	l := newLists(t)
 	for i := range 150 {
 		l.create(t, fmt.Sprintf("pod-%03d", i))
@@ -188,20 +188,20 @@ func TestListsAreOfWhatIsKept(t *testing.T) {
 	}
 	for _, encoding := range []string{"", "gzip"} {
 		if text := l.list(t, encoding, storage.ListOptions{}); !strings.Contains(text, `},"another",{"kind":"Pod"`) {
-			t.Errorf("%q: what is kept was not sent", encoding)
+			t.Errorf("%q: the cached object was not sent", encoding)
 		}
-		// A list that cannot be kept whole is formed anew, and keeps nothing.
+		// A list that is too large for the cache is encoded each time, and caches nothing.
 		l.transformer.GetReadsAndReset()
 		for range 2 {
 			listBy(t, l.forgetful, encoding, storage.ListOptions{})
 		}
 		if reads := l.transformer.GetReadsAndReset(); reads != 300 {
-			t.Errorf("%q: two lists of 150 formed %d objects", encoding, reads)
+			t.Errorf("%q: two lists of 150 objects read %d objects", encoding, reads)
 		}
 	}
 }
 
-// A list says which object cannot be read, or breaks off.
+// TestListMeetsDamage: a list reports the object that cannot be read, or the connection is aborted.
 func TestListMeetsDamage(t *testing.T) {
 	for _, encoding := range []string{"", "gzip"} {
 		l := newLists(t)
@@ -217,7 +217,7 @@ func TestListMeetsDamage(t *testing.T) {
 		const damaged = "/pods/ns/pod-110"
 		dbtest.Damage(t, l.db, damaged)
 		if l.reader.meetsUnreadable(t.Context()) {
-			t.Error("damage is known before anybody met it")
+			t.Error("damage is known before it was read")
 		}
 		if text := l.list(t, encoding, page); text != "left to others" {
 			t.Errorf("a page with a damaged object: %.200q", text)
@@ -226,7 +226,7 @@ func TestListMeetsDamage(t *testing.T) {
 			t.Errorf("a list that meets damage when it has begun: %.200q", text)
 		}
 		if !l.reader.meetsUnreadable(t.Context()) {
-			t.Error("the next list does not know")
+			t.Error("the damage is not known to the next list")
 		}
 		if err := l.db.Compact(t.Context(), l.db.Revision()); err != nil {
 			t.Fatal(err)
@@ -239,21 +239,21 @@ func TestListMeetsDamage(t *testing.T) {
 			t.Fatal(err)
 		}
 		if l.reader.meetsUnreadable(t.Context()) {
-			t.Error("an object that is gone still keeps lists from being answered")
+			t.Error("a deleted object still prevents lists from being answered")
 		}
 		text := l.list(t, encoding, storage.ListOptions{})
 		if n := strings.Count(text, `"kind":"Pod",`); n != 249 || !json.Valid([]byte(text)) {
-			t.Errorf("a list of what is left has %d objects", n)
+			t.Errorf("a list of the other objects has %d objects", n)
 		}
 		if err := l.db.Compact(t.Context(), l.db.Revision()); err != nil {
-			// so that the check at the end finds a whole file
+			// so that the check at the end finds an intact file
 			t.Fatal(err)
 		}
 	}
 }
 
-// Objects that are named are listed in the order of their names, those that there are. The bytes
-// are those of a list of all.
+// TestNamedObjects: a list by names has the objects that exist, in the order of their names. The
+// bytes of each are the same as in a list of all objects.
 func TestNamedObjects(t *testing.T) {
 	l := newLists(t)
 	for i := range 30 {
@@ -290,7 +290,7 @@ func TestNamedObjects(t *testing.T) {
 			}
 		}
 		if got := names(named(encoding, "ns/pod-030", "ns/pod-031")); len(got) != 0 {
-			t.Errorf("of what is not there: %v", got)
+			t.Errorf("a list of missing objects: %v", got)
 		}
 	}
 	dbtest.Damage(t, l.db, "/pods/ns/pod-007")
@@ -302,7 +302,8 @@ func TestNamedObjects(t *testing.T) {
 	}
 	l.remove(t, "/pods/ns/pod-007")
 
-	// What is too long to be held at once is left to others, and so is what there is no room for.
+	// A list that is too long to be in memory at once is left to the next handler, and so is one for
+	// which there is no room.
 	for i := range 10 {
 		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("long-", i), Annotations: map[string]string{"text": strings.Repeat("x", 1<<20)}}}
 		if err := l.Create(t.Context(), "/pods/ns/"+pod.Name, pod, nil, 0); err != nil {
@@ -320,7 +321,7 @@ func TestNamedObjects(t *testing.T) {
 		t.Errorf("five of 1 MiB: %v", got)
 	}
 	l.reader.lists = newMemoryPool(weight(listRun)+6<<20, weight(listRun)+6<<20)
-	if !l.reader.lists.TryAdd("others", 0, 3<<20) { // by another list
+	if !l.reader.lists.TryAdd("others", 0, 3<<20) { // held by another list
 		t.Fatal("there is no room at all")
 	}
 	if text := named("", long[:5]...); text != "left to others" {
@@ -328,7 +329,7 @@ func TestNamedObjects(t *testing.T) {
 	}
 }
 
-// A selector that names objects, and nothing else, is answered from the stored bytes.
+// TestNamesOfAList: names returns names only for a request whose selector is just a list of names.
 func TestNamesOfAList(t *testing.T) {
 	k := &kind{Kind: Kind{Named: func(selector string) ([]string, bool) {
 		return []string{selector}, strings.HasPrefix(selector, "names=")
@@ -353,11 +354,11 @@ func TestNamesOfAList(t *testing.T) {
 	}
 	k.Named = nil
 	if _, ok := k.names(url.Values{"fieldSelector": {"names=a"}}); ok {
-		t.Error("a kind whose objects are not named by selectors")
+		t.Error("names are returned for a kind without Named")
 	}
 }
 
-// If a request ends, its list never looks whole.
+// TestListEndsWithItsRequest: if a request ends early, its list never looks complete.
 func TestListEndsWithItsRequest(t *testing.T) {
 	l := newLists(t)
 	for i := range 250 {
@@ -382,7 +383,7 @@ func TestListEndsWithItsRequest(t *testing.T) {
 	}
 }
 
-// cancelling cancels its request when it is first looked at.
+// cancelling is a response that cancels its request when its header is first used.
 type cancelling struct {
 	*httptest.ResponseRecorder
 	cancel func()
@@ -393,7 +394,7 @@ func (c *cancelling) Header() http.Header {
 	return c.ResponseRecorder.Header()
 }
 
-// A read of a damaged object is left to the handler that can say what is wrong with it.
+// TestGetMeetsDamage: a read of a damaged object is left to the handler that can report the damage.
 func TestGetMeetsDamage(t *testing.T) {
 	l := newLists(t)
 	l.create(t, "a")

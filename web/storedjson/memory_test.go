@@ -18,7 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// stuck is an answer that nobody reads until release is closed.
+// stuck is a response whose client reads nothing until release is closed.
 type stuck struct {
 	*httptest.ResponseRecorder
 	writing, release chan struct{}
@@ -33,9 +33,9 @@ func (s *stuck) Write(p []byte) (int, error) {
 	return s.ResponseRecorder.Write(p)
 }
 
-// A user does not read lists of stored bytes. As many begin as are the user's share, and the others
-// are told to come back; those of another user begin. When the room is free, there is a whole list
-// again.
+// TestAttackStoredListsThatAreNotRead: a user requests many lists and does not read them. Only as
+// many as fit the user's share begin, and the others get 429. Another user's lists begin. When the
+// room is free again, the user gets a complete list.
 func TestAttackStoredListsThatAreNotRead(t *testing.T) {
 	for _, encoding := range []string{"identity", "gzip"} {
 		l := newLists(t)
@@ -83,13 +83,13 @@ func TestAttackStoredListsThatAreNotRead(t *testing.T) {
 			t.Errorf("%s: afterwards: %d, %d bytes, want %d", encoding, w.Code, w.Body.Len(), len(want))
 		}
 		if !l.reader.lists.TryAdd("", 0, l.reader.lists.size) {
-			t.Errorf("%s: room is held by nobody", encoding)
+			t.Errorf("%s: room is held after all lists have ended", encoding)
 		}
 	}
 }
 
-// A user's watches do not read what exists. Those that are more than the user's share wait; one of
-// another user begins.
+// TestAttackStoredWatchesThatAreNotRead: the clients of a user's watches do not read the existing
+// objects. Watches above the user's share wait, and another user's watch begins.
 func TestAttackStoredWatchesThatAreNotRead(t *testing.T) {
 	l := newLists(t)
 	l.create(t, "pod")
@@ -99,7 +99,7 @@ func TestAttackStoredWatchesThatAreNotRead(t *testing.T) {
 	watch := func(w http.ResponseWriter, who string) {
 		opts, ok := newWatchOptions(url.Values{"watch": {"1"}, "sendInitialEvents": {"true"}, "resourceVersionMatch": {"NotOlderThan"}, "allowWatchBookmarks": {"true"}})
 		if !ok {
-			t.Error("no watch begins with what exists")
+			t.Error("no watch sends existing objects")
 		}
 		ctx := request.WithUser(t.Context(), &user.DefaultInfo{Name: who})
 		ctx = request.WithRequestInfo(ctx, &request.RequestInfo{Verb: "watch"})
@@ -122,8 +122,8 @@ func TestAttackStoredWatchesThatAreNotRead(t *testing.T) {
 	ended.Wait()
 }
 
-// A list has objects that are larger than it may hold at first. It lets go of what it has read
-// while it waits for more room, and is whole in the end.
+// TestLargeObjectsWaitForRoom: a list has objects that are larger than its first reservation. It
+// drops the objects that it has read while it waits for more room, and is complete in the end.
 func TestLargeObjectsWaitForRoom(t *testing.T) {
 	l := newLists(t)
 	const objects, size = 6, 1 << 20
@@ -158,7 +158,7 @@ func TestLargeObjectsWaitForRoom(t *testing.T) {
 	go func() {
 		sent <- l.reader.plain.send(ctx, p, framing{first: l.reader.plain.piece([]byte("["))}, plainSink{&w}, func(int) error { return nil })
 	}()
-	// Until the others end, the list waits because it needs more than it may hold.
+	// Until the others end, the list waits, because it needs more room than is free.
 	waits(t, room)
 	if mine.holds != 0 {
 		t.Errorf("a list that waits holds %d bytes", mine.holds)
@@ -172,7 +172,8 @@ func TestLargeObjectsWaitForRoom(t *testing.T) {
 	}
 }
 
-// changing changes an object when a list has its revision, and before it reads objects.
+// changing is a source that changes an object after a list has got its revision and before it reads
+// objects.
 type changing struct {
 	Source
 	change func()
@@ -184,9 +185,9 @@ func (s changing) ScanStored(ctx context.Context, from string, rev int64, limit,
 	return s.Source.ScanStored(ctx, from, rev, limit, size, count, each)
 }
 
-// Objects that were asked for by name are read again as they were listed, when the list has waited
-// for room. They do not follow each other. One is newer than the list's revision, and while the
-// list waits one is changed and one is deleted.
+// TestNamedObjectsWaitForRoom: after a list by names has waited for room, it reads its objects
+// again as they were listed. They are not neighbours in the storage. One is newer than the list's
+// revision, and while the list waits, one is changed and one is deleted.
 func TestNamedObjectsWaitForRoom(t *testing.T) {
 	l := newLists(t)
 	for i := range 30 {
@@ -198,7 +199,7 @@ func TestNamedObjectsWaitForRoom(t *testing.T) {
 		}
 	}
 	for i := range 25 {
-		update(fmt.Sprintf("ns/pod-%03d", i)) // so that their revisions are not those of neighbours
+		update(fmt.Sprintf("ns/pod-%03d", i)) // so that neighbours do not have neighbouring revisions
 	}
 	names := []string{"ns/pod-003", "ns/pod-007", "ns/pod-010", "ns/pod-029"}
 	room := newMemoryPool(2*weight(listRun), 1)
@@ -222,7 +223,7 @@ func TestNamedObjectsWaitForRoom(t *testing.T) {
 		}
 		want.Write(text)
 	}
-	// What the list holds is too little for its objects, and others have the rest.
+	// The list's reservation is too small for its objects, and others hold the rest.
 	mine.release()
 	mine.holds = 1
 	others := &reservation{of: room, user: "others", holds: room.size - mine.holds}
@@ -247,7 +248,7 @@ func TestNamedObjectsWaitForRoom(t *testing.T) {
 	}
 }
 
-// waits returns when somebody waits for room.
+// waits returns when a party waits for room.
 func waits(t *testing.T, room *memoryPool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); room.TryAdd("nobody", 0, 0); time.Sleep(time.Millisecond) {

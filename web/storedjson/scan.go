@@ -185,8 +185,8 @@ func (p *scan) each(ctx context.Context, keys bool, use func([]stored) error) er
 	return nil
 }
 
-// read reads the values of objects as they were listed, of all or only of the first ones. It is an
-// error to read none.
+// read reads the values of all objects, or only of the first ones, as they were listed. It fails if
+// it reads none.
 func (p *scan) read(ctx context.Context, objects []stored) error {
 	if !p.named {
 		return p.readRun(ctx, p.rev, objects)

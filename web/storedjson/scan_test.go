@@ -10,7 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// changedSource has other revisions, or other objects, than those that were listed.
+// changedSource is a source with other revisions or objects than the listed ones.
 type changedSource struct {
 	Source
 	objects []stored
@@ -23,8 +23,8 @@ func (s changedSource) ScanStored(_ context.Context, _ string, rev int64, _, _ i
 	return rev, false, 0, nil
 }
 
-// A list that reads objects later reads what was listed: the same objects, and the same
-// revisions of them. Their forms are kept by revision.
+// TestReadIsWhatWasListed: a list that reads objects later gets the listed objects at the listed
+// revisions, because encoded objects are cached by revision.
 func TestReadIsWhatWasListed(t *testing.T) {
 	t.Parallel()
 	value := []byte("{}")
@@ -60,8 +60,8 @@ func TestReadIsWhatWasListed(t *testing.T) {
 	}
 }
 
-// What Serve answers with stored bytes is cheap. What is put together from many objects, or
-// decoded, is not.
+// TestCheapReads: reads that Serve answers with stored bytes are cheap. Answers that are computed
+// from many objects, or decoded, are not.
 func TestCheapReads(t *testing.T) {
 	t.Parallel()
 	image := request.RequestInfo{IsResourceRequest: true, Verb: "get", Resource: "images", Name: "x"}

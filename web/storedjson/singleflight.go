@@ -10,7 +10,7 @@ import (
 // running answer.
 type singleflight struct {
 	mu sync.Mutex
-	by map[int64]chan struct{} // by the first object's revision, closed when it is formed
+	by map[int64]chan struct{} // by the first object's revision, closed when the objects are cached
 }
 
 // begin announces that the caller encodes objects from id on. For the first caller it returns at

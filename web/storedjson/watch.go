@@ -39,8 +39,8 @@ type watchOptions struct {
 	list     storage.ListOptions
 }
 
-// newWatchOptions reads the options of a request. ok is false for any other watch, and for one
-// that the API server refuses.
+// newWatchOptions reads the options of a request. ok is false for any other kind of watch, and for
+// one that the API server refuses.
 func newWatchOptions(query url.Values) (_ watchOptions, ok bool) {
 	for name := range query {
 		switch name {
@@ -164,7 +164,7 @@ func (k *kind) sendInitial(ctx context.Context, s *eventStream, p *scan, opts wa
 		if k.unreadable.Load() != nil {
 			slog.ErrorContext(ctx, "a watch ended at an object that cannot be read", "resource", k.Resource, "err", err)
 		} else {
-			slog.Log(ctx, verbose, "a watch ended before it had sent what exists", "resource", k.Resource, "err", err)
+			slog.Log(ctx, verbose, "a watch ended before it had sent all existing objects", "resource", k.Resource, "err", err)
 		}
 		// encoding a Status does not fail
 		text, _ = json.Marshal(responsewriters.ErrorToAPIStatus(err))

@@ -24,9 +24,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/storedjson/internal/filecache"
 )
 
-// A hundred informers that start at once cost one pass over the disk, even if what they are sent
-// does not find room in what is kept. The one that is ahead reads, and the others take what it has
-// kept.
+// TestInformersShareOnePass: a hundred informers that start at once read the disk about once, even
+// if the cache is too small for all objects. The informer that is ahead reads and caches the
+// objects, and the others use the cache.
 func TestInformersShareOnePass(t *testing.T) {
 	l := newLists(t)
 	const objects, informers = 1000, 100
@@ -58,7 +58,7 @@ func TestInformersShareOnePass(t *testing.T) {
 			t.Cleanup(stop)
 			runs = append(runs, next)
 		}
-		// The objects that each reads before it writes are on the page that the others read, too.
+		// Each informer reads the same few objects before it writes.
 		if begun := l.transformer.GetReadsAndReset(); begun > informers*headObjects {
 			t.Errorf("%s: beginning read %d objects", name, begun)
 		}
@@ -88,7 +88,7 @@ func TestInformersShareOnePass(t *testing.T) {
 	}
 }
 
-// yielding is a source that lets others run before it reads.
+// yielding is a source that lets other goroutines run before it reads.
 type yielding struct{ Source }
 
 func (s yielding) ScanStored(ctx context.Context, from string, rev int64, limit, size int, count bool, each func(string, int64, []byte, error)) (int64, bool, int64, error) {
@@ -98,8 +98,8 @@ func (s yielding) ScanStored(ctx context.Context, from string, rev int64, limit,
 	return s.Source.ScanStored(ctx, from, rev, limit, size, count, each)
 }
 
-// Informers that start at once are at the same place at the same moment. One of them reads and
-// forms what is there for all.
+// TestInformersInStepShareOnePass: informers that start at once need the same objects at the same
+// moment. One of them reads and encodes the objects for all.
 func TestInformersInStepShareOnePass(t *testing.T) {
 	l := newLists(t)
 	const objects, informers = 500, 20
@@ -132,15 +132,15 @@ func TestInformersInStepShareOnePass(t *testing.T) {
 			})
 		}
 		all.Wait()
-		// Two may share a part of the objects that they form, if one begins in the midst of the
-		// other's.
+		// Two informers may both encode some objects, if one begins in the middle of the other's objects.
 		if reads := l.transformer.GetReadsAndReset(); reads > 3*objects {
 			t.Errorf("%s: %d informers read %d objects, of which there are %d", name, informers, reads, objects)
 		}
 	}
 }
 
-// An object that cannot be read is an event of the watch, or is left to the handler that says so.
+// TestInitialEventsMeetDamage: an object that cannot be read becomes an ERROR event of the watch,
+// or the request is left to the handler that reports it.
 func TestInitialEventsMeetDamage(t *testing.T) {
 	for _, encoding := range []string{"identity", "gzip"} {
 		l := newLists(t)
@@ -163,7 +163,7 @@ func TestInitialEventsMeetDamage(t *testing.T) {
 			t.Errorf("%d events, and then %.100s", n, text[max(0, len(text)-100):])
 		}
 		dbtest.Damage(t, l.db, "/pods/ns/pod-200")
-		l.reader.plain.kept.Close() // otherwise it is not read again
+		l.reader.plain.kept.Close() // otherwise the damaged object is not read again
 		text = watch()
 		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 		if last := lines[len(lines)-1]; !strings.HasPrefix(last, `{"type":"ERROR","object":{"kind":"Status"`) && !strings.HasPrefix(last, `{"type":"ERROR","object":{"`) ||
@@ -174,13 +174,13 @@ func TestInitialEventsMeetDamage(t *testing.T) {
 			t.Errorf("%d events before the damaged object, which is the 201st", len(lines)-1)
 		}
 		if !l.reader.meetsUnreadable(t.Context()) {
-			t.Error("the next watch does not know")
+			t.Error("the damage is not known to the next watch")
 		}
 		l.remove(t, "/pods/ns/pod-200")
 	}
 }
 
-// forgetfulClient makes the store forget history when the first byte is sent to it.
+// forgetfulClient is a client that makes the store drop history when it gets the first byte.
 type forgetfulClient struct {
 	http.ResponseWriter
 	forget func()
@@ -193,8 +193,8 @@ func (c *forgetfulClient) Write(b []byte) (int, error) {
 
 func (c *forgetfulClient) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
-// What exists may take longer to send than history is kept. It is sent as it was when the watch
-// began, and so is every change since.
+// TestInitialEventsOutlastHistory: sending existing objects may take longer than the history
+// window. The watch sends them as they were when it began, and then every later change.
 func TestInitialEventsOutlastHistory(t *testing.T) {
 	t.Parallel()
 	clock := testclock.NewFakeClock(time.Now())
@@ -235,6 +235,6 @@ func TestInitialEventsOutlastHistory(t *testing.T) {
 		t.Errorf("%d of %d objects were sent, and then %.300s", n, pods, w.Body.String()[max(0, w.Body.Len()-300):])
 	}
 	if next.Type != watch.Deleted {
-		t.Errorf("what happened meanwhile is %s %v, want a deletion", next.Type, next.Object)
+		t.Errorf("the event after the existing objects is %s %v, want a deletion", next.Type, next.Object)
 	}
 }

@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-// value is what id always means.
+// value returns the value that id always has.
 func value(id int64) []byte {
 	return bytes.Repeat(fmt.Appendf(nil, "this is value %d ", id), 1+int(id%7))
 }
 
-// runOf returns the values of ids in a row. Each one's id is kept with it.
+// runOf returns a run with the values of ids. The Meta of each value is its id.
 func runOf(ids ...int64) (run Run[int64]) {
 	for _, id := range ids {
 		v := value(id)
@@ -32,7 +32,7 @@ func put(t testing.TB, c *Cache[int64], ids ...int64) {
 	}
 }
 
-// get returns which of ids are known, after checking that their values are right.
+// get returns the ids that the cache has, after it has checked their values.
 func get(t testing.TB, c *Cache[int64], ids ...int64) (known []int64) {
 	t.Helper()
 	for len(ids) > 0 {
@@ -71,13 +71,13 @@ func TestCache(t *testing.T) {
 	}
 	put(t, c, 1)
 	if known := get(t, c, 1); known != nil {
-		t.Errorf("a closed cache has taken %v", known)
+		t.Errorf("a closed cache has stored %v", known)
 	}
 	c.Close()
 }
 
-// However much is put, the file keeps its bound, every value that is known is right,
-// and what came last is known.
+// TestCacheGoesRound: with any number of values, the file keeps its bound, every value in the cache
+// is right, and the cache has the values that were stored last.
 func TestCacheGoesRound(t *testing.T) {
 	c := New[int64](t.TempDir(), 2000)
 	defer c.Close()
@@ -101,7 +101,7 @@ func TestCacheGoesRound(t *testing.T) {
 	if len(c.locations) > len(c.order) || len(c.order) > 120 {
 		t.Errorf("%d values, %d places", len(c.locations), len(c.order))
 	}
-	put(t, c, 6) // again, and elsewhere
+	put(t, c, 6) // again, at another position
 	put(t, c, 6)
 	if known := get(t, c, 6, 6); len(known) != 2 {
 		t.Errorf("known: %v", known)
@@ -132,7 +132,7 @@ func TestCacheRemembersSoMany(t *testing.T) {
 	}
 }
 
-func TestCacheIsNotBelieved(t *testing.T) {
+func TestCacheDetectsDamage(t *testing.T) {
 	c := New[int64](t.TempDir(), 1<<20)
 	defer c.Close()
 	put(t, c, 1, 2, 3)
@@ -156,7 +156,7 @@ func TestCacheWithoutSpace(t *testing.T) {
 	defer c.Close()
 	ids, run := []int64{1}, runOf(1)
 	if err := c.Put(ids, run); err == nil {
-		t.Error("a value was put where no file can be")
+		t.Error("a value was stored although no file can be created")
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -172,17 +172,17 @@ func TestCacheWithoutSpace(t *testing.T) {
 	}
 }
 
-// A cache takes no space on a disk that has not many times its size.
+// TestCacheNeedsRoom: a cache takes no space on a disk that has not several times as much room.
 func TestCacheNeedsRoom(t *testing.T) {
 	c := New[int64](t.TempDir(), 1<<60)
 	defer c.Close()
 	put(t, c, 1)
 	if known := get(t, c, 1); known != nil || c.file != nil {
-		t.Errorf("an exbibyte has been begun: %v", known)
+		t.Errorf("a cache of an exbibyte has stored %v", known)
 	}
 }
 
-// Appended values end at the limit that was asked for, and continue what is there.
+// TestAppendHasALimit: Append appends to the values in run, and stops at the limit.
 func TestAppendHasALimit(t *testing.T) {
 	c := New[int64](t.TempDir(), 1<<20)
 	defer c.Close()
@@ -195,7 +195,7 @@ func TestAppendHasALimit(t *testing.T) {
 		}
 	}
 	if n := c.Missing([]int64{8, 9, 2, 10}); n != 2 {
-		t.Errorf("%d are missing before the first that is not", n)
+		t.Errorf("Missing returns %d", n)
 	}
 }
 

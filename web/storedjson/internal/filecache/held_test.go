@@ -2,8 +2,8 @@ package filecache
 
 import "testing"
 
-// Bytes that were read count only if their place has not been given out again meanwhile,
-// and the file is still the cache's.
+// TestHeld: bytes that were read are valid only if their place was not reserved again meanwhile,
+// and if the file still belongs to the cache.
 func TestHeld(t *testing.T) {
 	t.Parallel()
 	c := New[struct{}](t.TempDir(), 100)
@@ -17,17 +17,17 @@ func TestHeld(t *testing.T) {
 	put(2)
 	file, first, second := c.file, c.locations[1].at, c.locations[2].at
 	if !c.held(file, first) || !c.held(file, second) {
-		t.Error("what was put there is not held")
+		t.Error("stored values are not held")
 	}
 	put(3) // takes the place of the first
 	if c.held(file, first) {
-		t.Error("a place that was given out anew is held for the first")
+		t.Error("a place that was reserved again is held for its first value")
 	}
 	if !c.held(file, second) {
-		t.Error("what was not touched is not held")
+		t.Error("a place that was not reserved again is not held")
 	}
 	c.Close()
 	if c.held(file, second) {
-		t.Error("a file that was given back is held")
+		t.Error("a place in a closed file is held")
 	}
 }

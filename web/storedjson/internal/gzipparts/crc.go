@@ -7,8 +7,8 @@ import "hash/crc32"
 //
 //	crc(a b) = crc(a) * x^(8*len(b)) + crc(b)
 //
-// (the inversions at both ends cancel each other, as in zlib's crc32_combine, from
-// where the idea is). As everywhere with this CRC, the highest bit is the factor of x^0.
+// (the inversions at both ends cancel each other; the idea is from zlib's crc32_combine). As
+// everywhere with this CRC, the highest bit is the factor of x^0.
 
 const one = 1 << 31 // the polynomial 1
 

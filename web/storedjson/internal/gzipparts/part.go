@@ -7,8 +7,8 @@ import (
 	"github.com/klauspost/compress/flate"
 )
 
-// Sum is what the trailer of a stream needs to know about a text. The zero Sum belongs to the empty
-// text.
+// Sum has the data about a text that the trailer of a stream needs. The zero Sum belongs to the
+// empty text.
 type Sum struct {
 	size, crc uint32 // modulo 2^32, and CRC-32 (IEEE)
 	// shift is the factor for the CRC-32 of the texts before this one.

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// unzip reads the one member that b must be.
+// unzip decompresses b, which must be exactly one member.
 func unzip(b []byte) ([]byte, error) {
 	r := bytes.NewReader(b)
 	z, err := gzip.NewReader(r)
@@ -42,7 +42,7 @@ func write(t testing.TB, texts ...[]byte) []byte {
 	return b.Bytes()
 }
 
-// Whatever the parts, the stream is one gzip member of their texts in a row.
+// FuzzWriter: with any parts, the stream is one gzip member with their texts one after another.
 func FuzzWriter(f *testing.F) {
 	f.Add([]byte(""), 1, 0)
 	f.Add([]byte("a"), 1, 1)
@@ -81,11 +81,12 @@ func TestChecksumOfParts(t *testing.T) {
 	}
 }
 
-// Another implementation reads it, too, and finds nothing after the first member.
+// TestGzipReadsIt: another implementation can read the stream, and finds nothing after the first
+// member.
 func TestGzipReadsIt(t *testing.T) {
 	path, err := exec.LookPath("gzip")
 	if err != nil {
-		t.Skip("no gzip on this machine: FuzzWriter asks Go's")
+		t.Skip("no gzip on this machine: FuzzWriter uses Go's")
 	}
 	text := bytes.Repeat([]byte(`{"a":"0123456789"},`), 20000)
 	cmd := exec.Command(path, "-dc")
