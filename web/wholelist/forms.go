@@ -14,16 +14,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// parts are those of a page.
+// parts are the parts of a page.
 type parts struct {
 	meta  metav1.ListMeta
-	head  []byte // what is before the items. It stays valid when the next page is read
+	head  []byte // text before the items; it stays valid when the next page is read
 	key   string // of the items: "items", or "rows" of a table
-	null  bool   // there is null in place of the items
-	items []byte // the items as they are, without what is around them
+	null  bool   // the page has null instead of items
+	items []byte // the items without the text around them
 }
 
-// complete returns the metadata of the list that begins with a page.
+// complete returns the metadata of the whole list, given its first page.
 func (p *parts) complete() *metav1.ListMeta {
 	meta := p.meta
 	meta.Continue, meta.RemainingItemCount = "", nil
@@ -36,10 +36,9 @@ type frame struct{ before, open, end, empty, after []byte }
 // form is how pages become a list.
 type form struct {
 	split func(body []byte) (*parts, error)
-	// around returns the frame of the list that begins with a page, and whose items have so many
-	// bytes.
+	// around returns the frame of a list, given its first page and the size of all its items in bytes.
 	around func(first *parts, size int64) (*frame, error)
-	// items returns the items of a page. begun says that other items are before them.
+	// items converts the items of a page. begun is true if other items precede them.
 	items func(items []byte, begun bool) ([]byte, error)
 	// measured is true if around must know the size.
 	measured bool
@@ -52,7 +51,7 @@ var (
 	inProtobuf = form{split: splitProtobuf, around: aroundProtobuf, items: func(items []byte, _ bool) ([]byte, error) { return items, nil }, measured: true}
 )
 
-var errNoList = errors.New("the answer is not a list as the API server writes one")
+var errNoList = errors.New("the answer does not have the form of the API server's lists")
 
 // splitJSON reads a page that the API server has written on one line. Its items come last. Quotes
 // within a text are escaped, so no text looks like the key of the items.
@@ -84,7 +83,7 @@ func splitJSON(body []byte) (*parts, error) {
 	return p, nil
 }
 
-// headOf is the beginning of the list that begins with a page.
+// headOf returns the beginning of a list, given its first page.
 func headOf(p *parts) ([]byte, error) {
 	if p.meta.Continue == "" {
 		return p.head, nil
@@ -170,8 +169,8 @@ func indentedItems(items []byte, begun bool) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// aroundYAML finds the place of the items among the keys, which YAML has in the order of the
-// alphabet. Only keys of the list itself begin a line.
+// aroundYAML finds the place of the items among the keys, which are sorted in YAML. Only keys of
+// the list itself begin a line.
 func aroundYAML(p *parts, _ int64) (*frame, error) {
 	head, err := headOf(p)
 	if err != nil {
@@ -203,8 +202,8 @@ func yamlItems(items []byte, _ bool) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// yamlItem writes an item as yaml.JSONToYAML does, which reads JSON with the parser of YAML: that
-// takes as long as the rest.
+// yamlItem writes an item as yaml.JSONToYAML does, but reads it with the parser of JSON. JSONToYAML
+// uses the parser of YAML, which would double the time.
 func yamlItem(item json.RawMessage) ([]byte, error) {
 	from := json.NewDecoder(bytes.NewReader(item))
 	from.UseNumber()
@@ -215,7 +214,7 @@ func yamlItem(item json.RawMessage) ([]byte, error) {
 	return goyaml.Marshal([]any{yamlNumbers(object)})
 }
 
-// yamlNumbers replaces the numbers in an object by those that the parser of YAML makes of them.
+// yamlNumbers replaces the numbers in an object by those that YAML's parser would make of them.
 func yamlNumbers(object any) any {
 	switch object := object.(type) {
 	case map[string]any:
@@ -241,7 +240,7 @@ func yamlNumbers(object any) any {
 	return object
 }
 
-// protobufPrefix is how protobuf of Kubernetes begins
+// protobufPrefix begins each message of Kubernetes in protobuf
 // (k8s.io/apimachinery/pkg/runtime/serializer/protobuf).
 var protobufPrefix = []byte("k8s\x00")
 

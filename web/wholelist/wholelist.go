@@ -1,10 +1,11 @@
 // Package wholelist answers lists without a limit page by page, so that one list, however long,
 // takes the memory of a page.
 //
-// It asks the API server for pages, in JSON, and joins them: to the client it is one list, as the
-// API server would answer it, byte for byte. Tables, lists of metadata, indented JSON and YAML are
-// joined too. A list in protobuf begins with its length, so it is made twice: once to measure it.
-// One that is computed may not be alike twice, so it is kept until it is whole.
+// It requests pages from the API server and joins them. The client gets one list, byte for byte the
+// one that the API server would send. Tables, lists of metadata, indented JSON and YAML are joined,
+// too. A list in protobuf begins with its length, so its pages are read twice, first to measure
+// them. A computed list may differ the second time, so its pages are kept in memory until it is
+// complete.
 package wholelist
 
 import (
@@ -39,11 +40,12 @@ import (
 // Limit is how many objects a page has.
 const Limit = 500
 
-// again is how long a list waits before it asks for a page again that found no room.
-const again = time.Second
+// pagePause is how long a list waits before it requests a page again that was refused for lack of
+// room.
+const pagePause = time.Second
 
-// Bounds of computed lists in protobuf, which are kept in memory: in bytes, of all and of a user's.
-// A list that needs more is answered by the API server.
+// Bounds, in bytes, of the computed lists in protobuf that are kept in memory: of all lists, and of
+// one user's. The API server answers a longer list.
 const (
 	keptBytes   = 64 << 20
 	keptByAUser = keptBytes / 2
@@ -51,24 +53,24 @@ const (
 
 // Options of [Serve].
 type Options struct {
-	// Serializer tells which form a request asks for.
+	// Serializer negotiates the form of an answer.
 	Serializer runtime.NegotiatedSerializer
-	// Computed, if set, reports whether a list is computed when it is read. It cannot be read twice
-	// alike.
+	// Computed, if set, reports whether a list is computed when it is read, so that two reads may
+	// differ.
 	Computed func(*request.RequestInfo) bool
-	// Pages returns a function that ends the page before, and returns the context of the next.
+	// Pages returns a function that ends the previous page and returns the context for the next.
 	Pages func(context.Context) (next func() context.Context)
 }
 
-// Serve answers lists without a limit with the pages that next answers. It leaves every other
-// request to next. It stands behind authorization.
+// Serve answers lists without a limit by joining pages from next. It leaves every other request to
+// next. It must run after authorization.
 func Serve(next http.Handler, o Options) http.Handler { return newServer(next, o) }
 
 func newServer(next http.Handler, o Options) *server {
-	return &server{next: next, o: o, kept: room.New(keptBytes, keptByAUser), most: keptByAUser, failed: map[schema.GroupResource]bool{}}
+	return &server{next: next, o: o, kept: room.New(keptBytes, keptByAUser), maxKept: keptByAUser, failed: map[schema.GroupResource]bool{}}
 }
 
-// asAPI are the rules by which the API server answers.
+// asAPI has the API server's rules for the form of an answer.
 var asAPI = &handlers.RequestScope{TableConvertor: rest.NewDefaultTableConvertor(schema.GroupResource{})}
 
 // ServeHTTP implements http.Handler.
@@ -108,14 +110,14 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 type server struct {
-	next http.Handler
-	o    Options
-	kept *room.Room // bytes of lists that are kept, by user
-	most int64      // bytes of one of them
+	next    http.Handler
+	o       Options
+	kept    *room.Room // bytes of kept lists, by user
+	maxKept int64      // bytes of one kept list
 
 	mu sync.Mutex
-	// failed are the resources whose last list ended early. The next list is not joined, so that
-	// the API server says what is wrong.
+	// failed are the resources whose last list ended early. The API server answers the next list, so
+	// that it reports the error.
 	failed map[schema.GroupResource]bool
 }
 
@@ -139,20 +141,20 @@ func resourceOf(info *request.RequestInfo) schema.GroupResource {
 	return schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
 }
 
-// list is a list that is joined.
+// list is a running list that is joined from pages.
 type list struct {
 	*server
 	request     *http.Request
 	pages       func() context.Context
-	accept      string // in which form pages are asked for
+	accept      string // form in which pages are requested
 	contentType string // of the answer
 	form        form
 	computed    bool
 	buf         bytes.Buffer // the page that is being read
 }
 
-// page asks for the page that a continue token leads to; for the first one with "". With at it is
-// the page of that revision.
+// page requests the page for a continue token; "" is the first page. If at is not empty, the first
+// page is read at that revision.
 func (l *list) page(w http.ResponseWriter, token, at string) *page {
 	l.buf.Reset()
 	p := &page{ResponseWriter: w, header: http.Header{}, body: &l.buf}
@@ -162,7 +164,7 @@ func (l *list) page(w http.ResponseWriter, token, at string) *page {
 	query := r.URL.Query()
 	query.Set("limit", strconv.Itoa(Limit))
 	query.Set("pretty", "false")
-	has := func(parameter string) bool { return query.Get(parameter) != "" } // an empty one is none
+	has := func(parameter string) bool { return query.Get(parameter) != "" } // "" counts as none
 	switch rv := query.Get("resourceVersion"); {
 	case token != "":
 		query.Set("continue", token)
@@ -181,7 +183,8 @@ func (l *list) page(w http.ResponseWriter, token, at string) *page {
 	return p
 }
 
-// following is page for a page after the first one. It waits until there is room for it.
+// following requests and splits a page of a list that has begun. It waits while there is no room
+// for the page.
 func (l *list) following(w http.ResponseWriter, token, at string) (*parts, error) {
 	for {
 		p := l.page(w, token, at)
@@ -192,7 +195,7 @@ func (l *list) following(w http.ResponseWriter, token, at string) (*parts, error
 			return nil, fmt.Errorf("a page was answered with %d: %s", p.code, p.body.Bytes()[:min(p.body.Len(), 1024)])
 		}
 		select {
-		case <-time.After(again):
+		case <-time.After(pagePause):
 		case <-l.request.Context().Done():
 			return nil, context.Cause(l.request.Context())
 		}
@@ -204,7 +207,7 @@ func (l *list) serve(w http.ResponseWriter) {
 	first := l.page(w, "", "")
 	p, err := l.form.split(first.body.Bytes())
 	if first.code != http.StatusOK || err != nil {
-		// it says what is wrong in the form that is asked for
+		// next reports the error in the requested form
 		l.next.ServeHTTP(w, l.request)
 		return
 	}
@@ -227,8 +230,8 @@ func (l *list) serve(w http.ResponseWriter) {
 	}
 }
 
-// keep reads the other pages of a list, and returns one page with all items; nil after it has
-// answered otherwise.
+// keep reads the other pages of a list, and returns one page with all items. It returns nil if it
+// has answered the request itself.
 func (l *list) keep(w http.ResponseWriter, first *parts) (whole *parts, release func()) {
 	party, has := "", int64(0)
 	if user, ok := request.UserFrom(l.request.Context()); ok {
@@ -238,8 +241,8 @@ func (l *list) keep(w http.ResponseWriter, first *parts) (whole *parts, release 
 	whole = &parts{meta: *first.complete(), head: first.head}
 	for p := first; ; {
 		n := int64(len(p.items))
-		if has+n > l.most {
-			l.next.ServeHTTP(w, l.request) // which says how to read it in pages
+		if has+n > l.maxKept {
+			l.next.ServeHTTP(w, l.request) // next answers, or refuses with advice to read pages
 			return nil, release
 		}
 		if !l.kept.TryAdd(party, has, n) {
@@ -253,13 +256,13 @@ func (l *list) keep(w http.ResponseWriter, first *parts) (whole *parts, release 
 		}
 		var err error
 		if p, err = l.following(w, p.meta.Continue, ""); err != nil {
-			l.next.ServeHTTP(w, l.request) // which says what is wrong
+			l.next.ServeHTTP(w, l.request) // next reports the error
 			return nil, release
 		}
 	}
 }
 
-// join writes the list that begins with a page.
+// join writes the list whose first page is p.
 func (l *list) join(w http.ResponseWriter, out *output, p *parts) error {
 	size := int64(len(p.items))
 	if first := p.meta; l.form.measured && first.Continue != "" {
@@ -316,11 +319,11 @@ func (l *list) join(w http.ResponseWriter, out *output, p *parts) error {
 	return out.close()
 }
 
-// giveUp ends a list that cannot go on. All that is left is to show that this is not its end.
+// giveUp ends a list that cannot continue. Only aborting the connection can signal failure now.
 func (l *list) giveUp(err error) {
 	ctx := l.request.Context()
 	if info, ok := request.RequestInfoFrom(ctx); ok && ctx.Err() == nil {
-		slog.WarnContext(ctx, "A list ended early; the next one says what is wrong", "resource", resourceOf(info), "err", err)
+		slog.WarnContext(ctx, "A list ended early; the next one will report the error", "resource", resourceOf(info), "err", err)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.failed[resourceOf(info)] = true
@@ -328,9 +331,9 @@ func (l *list) giveUp(err error) {
 	panic(http.ErrAbortHandler)
 }
 
-// page takes the answer to a request for a page.
+// page records the answer to a request for a page.
 type page struct {
-	http.ResponseWriter // the list's, which tells whether its client is there
+	http.ResponseWriter // the list's, to detect that its client has gone
 	header              http.Header
 	code                int
 	body                *bytes.Buffer
@@ -351,24 +354,24 @@ func (p *page) Write(b []byte) (int, error) {
 	return p.body.Write(b)
 }
 
-// Flush implements http.Flusher. A page is not sent before it is whole.
+// Flush implements http.Flusher. A page is not sent before it is complete.
 func (p *page) Flush() {}
 
-// zipFrom is the length from which the API server compresses a list, too.
-const zipFrom = 128 << 10
+// gzipThreshold is the length above which the API server compresses lists, too.
+const gzipThreshold = 128 << 10
 
 var zips = responsewriters.NewGzipWriterPoolOrDie()
 
-// output is what a list is written to. It compresses a long list if the client takes that.
+// output receives a joined list. It compresses a long list if the client accepts that.
 type output struct {
 	http.ResponseWriter
 	zip  bool
-	held []byte // the beginning, until it is known whether it is compressed
+	held []byte // the beginning, until the length decides whether to compress
 	to   io.Writer
 }
 
 func (o *output) write(b []byte) error {
-	if o.to == nil && o.zip && len(o.held)+len(b) <= zipFrom {
+	if o.to == nil && o.zip && len(o.held)+len(b) <= gzipThreshold {
 		o.held = append(o.held, b...)
 		return nil
 	}

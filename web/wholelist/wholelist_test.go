@@ -78,7 +78,7 @@ func (l lister) List(ctx context.Context, o *internalversion.ListOptions) (runti
 	return list, err
 }
 
-// fixture is the API server's own answer to lists of Pods, and that of Serve.
+// fixture has the API server's handler for lists of Pods, and the one of Serve.
 type fixture struct {
 	alone, joined http.Handler
 	most          int // objects of the longest page since it was last 0
@@ -130,7 +130,7 @@ func (meta) Namespace(obj runtime.Object) (string, error) {
 	return obj.(metav1.Object).GetNamespace(), nil
 }
 
-// ask asks for a list.
+// ask requests a list.
 func ask(t testing.TB, h http.Handler, query url.Values, header http.Header) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/apis/example.apiserver.k8s.io/v1/pods?"+query.Encode(), nil)
@@ -161,8 +161,8 @@ func bodyOf(t testing.TB, w *httptest.ResponseRecorder) string {
 
 const tables, partial = ";as=Table;g=meta.k8s.io;v=v1", ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
-// Whatever a client asks for, a list that was joined of pages is the API server's own, byte for
-// byte, and was read page by page.
+// TestJoinedIsTheSame: for any request, a joined list equals the API server's own list, byte for
+// byte, and is read page by page.
 func TestJoinedIsTheSame(t *testing.T) {
 	t.Parallel()
 	for _, size := range []struct{ objects, bytes, page int }{{0, 0, 1}, {1, 100, 1}, {7, 20 << 10, 2}, {Limit + 1, 30, Limit}} {
@@ -196,7 +196,8 @@ func TestJoinedIsTheSame(t *testing.T) {
 	}
 }
 
-// sameAnswer compares the two answers, of which the joined one holds so many objects at most.
+// sameAnswer compares the answers of both handlers. The joined one may have at most most objects in
+// memory.
 func (f *fixture) sameAnswer(t *testing.T, query url.Values, header http.Header, most int) {
 	t.Helper()
 	want := ask(t, f.alone, query, header)
@@ -215,8 +216,9 @@ func (f *fixture) sameAnswer(t *testing.T, query url.Values, header http.Header,
 	}
 }
 
-// A computed list is joined in protobuf, too, and read once. What it keeps is bounded: a longer one
-// is answered by the API server, and one for which there is no room with 429.
+// TestComputedInProtobuf: a computed list in protobuf is joined, too, and read only once. The kept
+// pages are bounded: the API server answers a longer list, and a list for which there is no room
+// gets 429.
 func TestComputedInProtobuf(t *testing.T) {
 	t.Parallel()
 	const inProto = "application/vnd.kubernetes.protobuf"
@@ -239,12 +241,12 @@ func TestComputedInProtobuf(t *testing.T) {
 		t.Errorf("%d pages were read", pages)
 	}
 	want := ask(t, f.alone, nil, header).Body.String()
-	s.most = int64(len(want)) / 2
+	s.maxKept = int64(len(want)) / 2
 	f.most = 0
 	if got := ask(t, s, nil, header); got.Body.String() != want || f.most != 2*Limit+10 {
 		t.Errorf("a list that is too long was not left to the API server: %d, %d objects at most", got.Code, f.most)
 	}
-	s.most = keptByAUser
+	s.maxKept = keptByAUser
 	if !s.kept.TryAdd("somebody", 0, keptBytes) {
 		t.Fatal("the room is not empty after the lists")
 	}
@@ -256,11 +258,12 @@ func TestComputedInProtobuf(t *testing.T) {
 		t.Errorf("with room again: %d", got.Code)
 	}
 	if !s.kept.TryAdd("somebody", 0, keptBytes) {
-		t.Error("room is lost")
+		t.Error("the room is not free after the list")
 	}
 }
 
-// What an index finds is read page by page, also if a page ends between two reads.
+// TestPagesOfAnIndex: a list by an index is read page by page, also if a page ends between two
+// reads.
 func TestPagesOfAnIndex(t *testing.T) {
 	t.Parallel()
 	f := setup(t, 2*Limit+10, 30, 0)
@@ -270,7 +273,7 @@ func TestPagesOfAnIndex(t *testing.T) {
 	}
 }
 
-// However long a list is, a page of it is in memory.
+// TestOnePageInMemory: for a list of any length, only one page is in memory.
 func TestOnePageInMemory(t *testing.T) {
 	t.Parallel()
 	f := setup(t, 16, 400<<10, 0)
@@ -282,7 +285,7 @@ func TestOnePageInMemory(t *testing.T) {
 	}
 }
 
-// A list that cannot go on ends without its end, and the next one says why.
+// TestListThatFailsLater: a list that cannot continue is aborted, and the next list reports why.
 func TestListThatFailsLater(t *testing.T) {
 	t.Parallel()
 	f := setup(t, 2*Limit, 30, 0)
@@ -308,7 +311,7 @@ func TestListThatFailsLater(t *testing.T) {
 	}
 }
 
-// A list that has begun waits for room where another would be refused.
+// TestListWaitsForRoom: a list that has begun waits for room when its next page is refused.
 func TestListWaitsForRoom(t *testing.T) {
 	t.Parallel()
 	f := setup(t, 2*Limit, 30, 0)
@@ -326,8 +329,7 @@ func TestListWaitsForRoom(t *testing.T) {
 	}
 }
 
-// An item is written as Kubernetes writes it wherever the parser of YAML takes what the API server
-// writes as JSON.
+// FuzzYAMLItem: an item is written as Kubernetes writes it, if YAML's parser accepts its JSON.
 func FuzzYAMLItem(f *testing.F) {
 	f.Add([]byte(`{"b":[1,-1,1.5,1e21,18446744073709551615,true,null],"a":{"1":"true","10":"null","9":"1.5","":" x"}}`))
 	f.Add([]byte(`{"manifest":"{\n   \"schemaVersion\": 2\n}","config":"{\"Env\":[\"A=b c\"]}","at":"2026-11-01T07:55:00Z","none":[],"empty":{}}`))
@@ -338,7 +340,7 @@ func FuzzYAMLItem(f *testing.F) {
 		}
 		item, err := json.Marshal(object)
 		if err != nil || bytes.ContainsAny(item, "\x7f\u0085\ufeff") || bytes.Contains(item, []byte(`"<<"`)) || bytes.Contains(item, []byte(`"=":`)) {
-			return // YAML means something else by these
+			return // these have another meaning in YAML
 		}
 		want, err := yaml.JSONToYAML(bytes.Join([][]byte{{'['}, item, {']'}}, nil))
 		if err != nil {
@@ -357,7 +359,7 @@ func FuzzYAMLItem(f *testing.F) {
 	})
 }
 
-// Pages are split into what makes them up again, and nothing panics.
+// FuzzSplit: the parts of a page can be joined to the same page, and nothing panics.
 func FuzzSplit(f *testing.F) {
 	f.Add([]byte(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"t","remainingItemCount":3},"items":[{"a":"]"}]}`))
 	f.Add([]byte(`{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{},"columnDefinitions":[],"rows":null}`))
