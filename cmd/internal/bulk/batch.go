@@ -1,6 +1,6 @@
-// Package bulk imports many references: it lists them, chooses, imports with a bound for each
-// registry, waits for registries that refuse and servers that are away, and reports what became of
-// each.
+// Package bulk imports many references. It lists registries and repositories, selects references,
+// imports them with a limit for each registry, waits for registries that refuse requests and for an
+// API server that does not answer, and reports the result of each reference.
 package bulk
 
 import (
@@ -21,12 +21,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// batch imports many references at a time, and lists registries and repositories for more of them.
-// No registry holds up another: see package hostlimit.
+// batch imports many references at a time, and lists registries and repositories to find more. No
+// registry delays another: see package hostlimit.
 type batch struct {
 	importer   *importer.Importer
 	images     func() importer.Images
-	prefetcher *importer.Prefetcher // what images returns, if that keeps tags
+	prefetcher *importer.Prefetcher // images returns it if the API keeps tags; otherwise nil
 	limiter    *hostlimit.Limiter
 	Events     events
 	report     *report
@@ -36,19 +36,19 @@ type batch struct {
 	jobs       int
 
 	hosts   map[string]*host
-	turn    []*host // those with something that waits, the next to be looked at first
+	turn    []*host // hosts with waiting jobs, the next one first
 	running int
 	planned int // references
 	ended   chan ended
-	left    chan struct{} // filled when an import has left its slot
+	left    chan struct{} // signalled when an import has left its slot
 
-	foreseeing sync.WaitGroup // reads of what waiting references need
+	foreseeing sync.WaitGroup // running reads for waiting references
 }
 
 // name is the job in reports, as -f reads it.
 func (j Job) name() string {
 	switch {
-	case j.Kind == dateJob: // the tag is but one of those that are chosen from
+	case j.Kind == dateJob: // the tag is only one of the candidates
 		return j.Ref.Bare().String() + allTagsSuffix
 	case j.Kind == ImportJob:
 		return j.Ref.String()
@@ -58,8 +58,8 @@ func (j Job) name() string {
 	return j.Ref.String() + allTagsSuffix
 }
 
-// drop reports whether a job that will not be done is to be reported. Of the dates among which tags
-// are chosen only the first is: then none is chosen.
+// drop reports whether the report should name a job that will not be done. If one date of a choice
+// is missing, no tag is chosen, so the report names only the first dropped date of each choice.
 func (j Job) drop() bool {
 	if j.Kind != dateJob {
 		return true
@@ -81,8 +81,8 @@ type noEvents struct{}
 // Imported is part of events.
 func (noEvents) Imported(string, *importer.Result, error) {}
 
-// New returns a batch that has up to jobs jobs at a time of one registry and, beside it, one at a
-// time of each of many others. The selection chooses among what is listed.
+// New returns a batch that runs at most jobs jobs at a time for each registry; hostlimit.New has
+// the limit for all registries. The selection chooses among the listed references.
 func New(im *importer.Importer, images func() importer.Images, jobs int, s *Selection, report *report, progress *progress) *batch {
 	var ahead *importer.Prefetcher
 	if tagged, ok := images().(importer.Tagged); ok {
@@ -95,8 +95,8 @@ func New(im *importer.Importer, images func() importer.Images, jobs int, s *Sele
 	}
 }
 
-// Run does all jobs, and those that they lead to, whatever happens to the others. It returns an
-// error only if the batch itself could not go on.
+// Run does all jobs, and the jobs that they lead to, even if others fail. It returns an error only
+// if the batch itself cannot continue.
 func (b *batch) Run(ctx context.Context, jobs []Job) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -145,7 +145,7 @@ func interruption(ctx context.Context) error {
 	return fmt.Errorf("interrupted: %w", context.Cause(ctx))
 }
 
-// abandon waits for the jobs that run, and reports what was not tried.
+// abandon waits for running jobs, and reports the jobs that were not tried.
 func (b *batch) abandon() {
 	for b.running > 0 {
 		b.leave(<-b.ended)
@@ -157,7 +157,7 @@ func (b *batch) abandon() {
 	}
 }
 
-// leave takes the result of a job while the batch ends.
+// leave reports the result of a job that ends while the batch ends.
 func (b *batch) leave(e ended) {
 	if b.running--; e.Kind == ImportJob {
 		b.imported(e)
@@ -222,7 +222,7 @@ func (b *batch) start(ctx context.Context) (again time.Time) {
 		if h.waiting() > 0 {
 			b.turn = append(b.turn, h)
 		}
-		// Those that begin meanwhile would be read twice.
+		// Skip the next references: they may begin meanwhile, and would be read twice.
 		if n, before := len(h.imports), max(b.jobs, importer.PrefetchImages); b.prefetcher != nil && j.Kind == ImportJob && n > before && n%importer.PrefetchImages == 0 {
 			coming := h.imports[before:]
 			b.foreseeing.Go(func() { b.prefetcher.Prefetch(ctx, coming) })
@@ -263,7 +263,7 @@ func (b *batch) do(ctx context.Context, e *ended) {
 	}
 }
 
-// slot is what an import has while it asks its registry.
+// slot is an import's place in the limiter while it sends requests to its registry.
 type slot struct {
 	batch *batch
 	ref   reference.Reference
@@ -271,9 +271,9 @@ type slot struct {
 
 type slotKey struct{}
 
-// leave gives the slot to another import while the server records an item, so that what many read
-// is one request. It does that only for what is recorded after all that the reference leads to was
-// read.
+// leave frees the slot for another import while the server records an item, so that one request can
+// record the items of many imports. It does so only for an item that is recorded after everything
+// that the reference leads to has been read.
 func (s *slot) leave(item *record.Item) (back func()) {
 	isLast := item.Tag != nil || slices.Contains(annotation.Known(item.Image.Annotations), s.ref.Pulled())
 	if !isLast || !s.batch.limiter.Leave(s.ref.Host) {
@@ -281,13 +281,13 @@ func (s *slot) leave(item *record.Item) (back func()) {
 	}
 	select {
 	case s.batch.left <- struct{}{}:
-	default: // the batch has yet to take note of another
+	default: // a signal waits already
 	}
 	return func() { s.batch.limiter.Return(s.ref.Host) }
 }
 
-// finishJob takes the result of a job. It queues the job again if it was the registry that failed,
-// and there is hope.
+// finishJob handles the result of a job. If the registry failed and may recover, it queues the job
+// again.
 func (b *batch) finishJob(e ended) {
 	b.running--
 	h := b.hosts[e.Ref.Host]
@@ -340,7 +340,7 @@ func (b *batch) refuse(e ended) {
 	}
 }
 
-// nameOf is ref in errors; "" for a registry.
+// nameOf returns the name of ref for errors, "" for a registry.
 func nameOf(ref reference.Reference) string {
 	if ref.Repository == "" {
 		return ""

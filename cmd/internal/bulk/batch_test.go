@@ -30,28 +30,28 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/find"
 )
 
-// patient limits leave it to the batch how long a registry is waited for.
+// patient has limits that leave all waiting for a registry to the batch.
 var patient = pull.Limits{MaxWait: time.Second, Stall: 10_000 * time.Hour, Request: 10_000 * time.Hour, JobTime: 10_000 * time.Hour, Attempts: 1}
 
-// batchRun is a run of a batch that imports into nothing.
+// batchRun is a run of a batch.
 type batchRun struct {
 	limits    pull.Limits
 	jobs      []Job
 	selection Selection
-	// No time passes before goods references of the registry good have been imported, so they wait
-	// for no other.
+	// No time passes before goods references of the registry good have been imported. So a test fails
+	// if they wait for another registry.
 	good  *registrytest.Registry
 	goods int
 	clock *clocktesting.FakeClock
-	// step, if not 0, has time pass while requests are under way, too.
+	// step, if not 0, makes time pass during requests, too.
 	step   time.Duration
 	finder importer.SignatureFinder // may be nil
-	// refused, if not nil, is closed when the batch has said that a registry refuses requests.
+	// refused, if not nil, is closed when the batch has printed that a registry refuses requests.
 	refused chan struct{}
-	images  importer.Images // nil is a DryRun
+	images  importer.Images // nil means a DryRun
 }
 
-// run returns what was printed.
+// run runs the batch and returns its output.
 func (r batchRun) run(t *testing.T) (out, errOut string, report *report) {
 	t.Helper()
 	if r.clock == nil {
@@ -72,7 +72,7 @@ func (r batchRun) run(t *testing.T) (out, errOut string, report *report) {
 	isGood := func() bool { return strings.Count(stdout.String(), r.good.Host) >= r.goods }
 	b.clock, b.limiter = idleClock{r.clock, func() bool {
 		if b.running == 0 && !isGood() {
-			t.Errorf("the good ones wait:\n%s%s", &stdout, &stderr)
+			t.Errorf("the good references wait:\n%s%s", &stdout, &stderr)
 		}
 		return b.running == 0
 	}}, hostlimit.New(8, 4, r.clock)
@@ -117,7 +117,7 @@ func (n noticer) Write(p []byte) (int, error) {
 	return n.LogBuffer.Write(p)
 }
 
-// idleClock lets time pass, all at once, when the batch waits for it and for nothing else.
+// idleClock moves time to the batch's timer when the batch waits only for that.
 type idleClock struct {
 	*clocktesting.FakeClock
 	isIdle func() bool
@@ -125,7 +125,7 @@ type idleClock struct {
 
 func (c idleClock) After(d time.Duration) <-chan time.Time {
 	if !c.isIdle() {
-		return nil // the end of a job comes first
+		return nil // a job has to end first
 	}
 	c.Step(max(d, 0))
 	passed := make(chan time.Time, 1)
@@ -133,7 +133,7 @@ func (c idleClock) After(d time.Duration) <-chan time.Time {
 	return passed
 }
 
-// imports are jobs that import references.
+// imports returns jobs that import references.
 func imports(t *testing.T, references ...string) (jobs []Job) {
 	t.Helper()
 	for _, s := range references {
@@ -159,8 +159,8 @@ func pushTags(t *testing.T, registry *registrytest.Registry, n int) (references 
 	return references
 }
 
-// Twenty references of a host that says 429 kept forty good ones waiting for minutes,
-// and failed.
+// TestImportWaitsForRegistriesThatAskForIt: twenty references of a host that answers 429 wait and
+// are imported later. They do not delay forty references of another host.
 func TestImportWaitsForRegistriesThatAskForIt(t *testing.T) {
 	t.Parallel()
 	busy, good := registrytest.New(t), registrytest.New(t)
@@ -171,15 +171,15 @@ func TestImportWaitsForRegistriesThatAskForIt(t *testing.T) {
 		t.Fatalf("%d done, %d failed:\n%s", r.Done, r.Failed, errOut)
 	}
 	if first := strings.Index(out, busy.Host); strings.Count(out[:first], good.Host) != 40 {
-		t.Errorf("the good ones did not go on:\n%s", out)
+		t.Errorf("the references of the other host waited:\n%s", out)
 	}
 	if n := strings.Count(errOut, busy.Host+" asks for a pause of 2s; 20 references wait for it"); n == 0 || n > 2 {
-		t.Errorf("it is not said, or said too often:\n%s", errOut)
+		t.Errorf("the pause is not reported, or too often:\n%s", errOut)
 	}
 }
 
-// A registry that denies to HEAD what it gives to GET, as Nexus and other proxies do, has all tags
-// of a list, also when they are imported again.
+// TestAllTagsWhereHeadsAreDenied: if a registry refuses HEAD and answers GET, as Nexus and other
+// proxies do, all tags of a list are imported, also the second time.
 func TestAllTagsWhereHeadsAreDenied(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{401, 403, 404, 405} {
@@ -196,8 +196,9 @@ func TestAllTagsWhereHeadsAreDenied(t *testing.T) {
 	}
 }
 
-// A registry may ask for an hour, again and again, with either status. One that asks for more, or
-// for ever, is given up at once, and not once for each reference.
+// TestImportWaitsAnHour: a registry may repeatedly request a pause of an hour, with 429 or 503. A
+// registry that requests a longer pause, or requests pauses for ever, is given up for all its
+// references at once.
 func TestImportWaitsAnHour(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -235,8 +236,8 @@ func TestImportWaitsAnHour(t *testing.T) {
 	}
 }
 
-// A registry that was restarted ended the run for it: each of the jobs that broke off counted as a
-// failure to answer.
+// TestImportOutlivesARestartOfTheRegistry: when a registry restarts, all its running jobs break
+// off. They count as one failure to answer, so the registry is not given up.
 func TestImportOutlivesARestartOfTheRegistry(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -273,7 +274,8 @@ func TestImportOutlivesARestartOfTheRegistry(t *testing.T) {
 	}
 }
 
-// A reference that its registry never answers is given up, though others are answered.
+// TestImportGivesUpAReferenceThatIsNotAnswered: if a registry answers all references but one, only
+// that one is given up.
 func TestImportGivesUpAReferenceThatIsNotAnswered(t *testing.T) {
 	t.Parallel()
 	registry, clock := registrytest.New(t), clocktesting.NewFakeClock(time.Now())
@@ -287,14 +289,15 @@ func TestImportGivesUpAReferenceThatIsNotAnswered(t *testing.T) {
 	}
 }
 
-// A registry that never answers is asked three times, not once for each reference.
+// TestImportGivesUpARegistryThatDoesNotAnswer: a registry that never answers is tried three times,
+// not once for each reference.
 func TestImportGivesUpARegistryThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.Close() }) // accepts in the kernel, and never answers
+	t.Cleanup(func() { l.Close() }) // the kernel accepts connections, and nothing answers
 	good := registrytest.New(t)
 	var references []string
 	for i := range 20 {
@@ -310,8 +313,8 @@ func TestImportGivesUpARegistryThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// A registry that refused everything, and did not say for how long, was waited for for hours, as if
-// it had asked for that.
+// TestImportGivesUpARegistryThatRefuses: a registry that refuses everything from the start, without
+// a time to wait, is given up soon.
 func TestImportGivesUpARegistryThatRefuses(t *testing.T) {
 	t.Parallel()
 	withTokens := registrytest.WithAuth(registrytest.Auth{Scheme: "bearer"})
@@ -351,8 +354,8 @@ func TestImportGivesUpARegistryThatRefuses(t *testing.T) {
 	}
 }
 
-// A registry that has answered and then refuses has counted. It is waited for, also if it does not
-// say for how long.
+// TestImportWaitsForARegistryThatCounts: a registry that answers first and then refuses has a rate
+// limit. The import waits for it, even if it sends no time to wait.
 func TestImportWaitsForARegistryThatCounts(t *testing.T) {
 	t.Parallel()
 	registry, clock := registrytest.New(t), clocktesting.NewFakeClock(time.Now())
@@ -377,7 +380,8 @@ func TestImportWaitsForARegistryThatCounts(t *testing.T) {
 	}
 }
 
-// A reference that is always refused, while others are answered, is given up and holds up nobody.
+// TestARefusedReferenceKeepsNobodyWaiting: a reference that is always refused, while others are
+// answered, is given up and delays no others.
 func TestARefusedReferenceKeepsNobodyWaiting(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{429, 503} {
@@ -388,8 +392,8 @@ func TestARefusedReferenceKeepsNobodyWaiting(t *testing.T) {
 			references := pushTags(t, registry, 20)
 			refused := make(chan struct{})
 			registry.Inject("HEAD .*/manifests/7$", 0, registrytest.Status(status, "TOOMANYREQUESTS"))
-			// Others are still to be asked for when the refusal arrives: what answers later tells
-			// that the registry does not count.
+			// Other references are imported only after the refusal. Their answers show that the registry has
+			// no rate limit.
 			registry.Inject("HEAD .*/manifests/(8|9|1.)$", 0, func(next http.Handler) http.Handler {
 				return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 					<-refused
@@ -407,8 +411,9 @@ func TestARefusedReferenceKeepsNobodyWaiting(t *testing.T) {
 	}
 }
 
-// A registry that refused to show the signatures of one image kept an import waiting for hours. The
-// image is stored, and that its signatures could not be read is told.
+// TestRefusedSignaturesKeepNobodyWaiting: if a registry refuses to show the signatures of one
+// image, the import does not wait for hours. It stores the image and reports that its signatures
+// could not be read.
 func TestRefusedSignaturesKeepNobodyWaiting(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -429,7 +434,7 @@ func TestRefusedSignaturesKeepNobodyWaiting(t *testing.T) {
 				references := append(pushTags(t, registry, 10), registry.Host+"/team/app:refused")
 				refused := registry.Push("team/app:refused", servertest.SampleImage(t, "refused"))
 				if !strings.HasPrefix(place, "/referrers/") {
-					// then the tag in place of referrers is read
+					// then the importer reads the tag that replaces referrers
 					registry.Inject("/referrers/", 0, registrytest.Status(404, "NOT_FOUND"))
 				}
 				var header []string
@@ -445,13 +450,13 @@ func TestRefusedSignaturesKeepNobodyWaiting(t *testing.T) {
 				_, errOut, r := batchRun{limits: patient, jobs: imports(t, references...), good: registry, clock: clock, finder: finder, images: images}.run(t)
 				failed, told := 1, "error: looking for signatures: "+registry.Host+"/team/app:refused: "
 				if strings.HasPrefix(place, "/referrers/") {
-					failed, told = 0, "warning: "+registry.Host+"/team/app:refused: page 1 of the referrers cannot be read" // what tags hold was read
+					failed, told = 0, "warning: "+registry.Host+"/team/app:refused: page 1 of the referrers cannot be read" // the signatures under tags were read
 				}
 				if took := clock.Since(began); r.Done != 11-failed || r.Failed != failed || took > tc.top {
 					t.Errorf("%d done, %d failed after %s:\n%s", r.Done, r.Failed, took, errOut)
 				}
 				if !strings.Contains(errOut, told) || strings.Contains(errOut, "not tried") {
-					t.Errorf("it is not said, or was not tried:\n%s", errOut)
+					t.Errorf("the failure is not reported, or the reference was not tried:\n%s", errOut)
 				}
 				image, err := images.Get(t.Context(), refused, metav1.GetOptions{})
 				if err != nil {
@@ -467,8 +472,8 @@ func TestRefusedSignaturesKeepNobodyWaiting(t *testing.T) {
 	}
 }
 
-// A registry that asks to be left alone while it is listed held up the lists of all others, and no
-// image was imported before the last of them.
+// TestListsWaitForTheirOwnRegistry: a registry that requests a pause while it is listed delays
+// neither the lists nor the imports of others.
 func TestListsWaitForTheirOwnRegistry(t *testing.T) {
 	t.Parallel()
 	tags := func(r *registrytest.Registry) Job {
@@ -507,8 +512,8 @@ func TestListsWaitForTheirOwnRegistry(t *testing.T) {
 	}
 }
 
-// A registry that is given up while dates are read, of which tags are to be chosen, is one failure
-// for each repository: tags without the choice are not what was asked for.
+// TestARegistryThatIsGivenUpWhileDatesAreRead: if a registry is given up while the dates of tags
+// are read, each repository counts as one failure, and no tag is imported without the choice.
 func TestARegistryThatIsGivenUpWhileDatesAreRead(t *testing.T) {
 	t.Parallel()
 	registry, good := registrytest.New(t), registrytest.New(t)
@@ -532,7 +537,7 @@ func TestARegistryThatIsGivenUpWhileDatesAreRead(t *testing.T) {
 	}
 }
 
-// Images are imported while other repositories are listed.
+// TestImportBeginsBeforeAllIsListed: images are imported while other repositories are listed.
 func TestImportBeginsBeforeAllIsListed(t *testing.T) {
 	t.Parallel()
 	registry := registrytest.New(t)
@@ -542,7 +547,7 @@ func TestImportBeginsBeforeAllIsListed(t *testing.T) {
 		registry.Push(fmt.Sprintf("team/app%d:1", i), image)
 		jobs = append(jobs, Job{Kind: ListJob, Ref: reference.Reference{Host: registry.Host, Repository: fmt.Sprint("team/app", i)}})
 	}
-	// The last list is answered when an image has been asked for.
+	// The last list is answered only after an image was requested.
 	asked := make(chan struct{})
 	var once sync.Once
 	registry.Inject("team/app0/manifests/", 0, func(next http.Handler) http.Handler {
@@ -566,7 +571,7 @@ func TestImportBeginsBeforeAllIsListed(t *testing.T) {
 	}
 }
 
-// A batch reads the images of references that wait with lists.
+// TestBatchReadsImagesAhead: a batch uses lists to read the images of waiting references.
 func TestBatchReadsImagesAhead(t *testing.T) {
 	t.Parallel()
 	registry := registrytest.New(t)
@@ -597,7 +602,7 @@ func TestBatchReadsImagesAhead(t *testing.T) {
 			t.Errorf("%d of 200 were imported:\n%s%s", n, &stdout, &stderr)
 		}
 	}
-	// A list that comes while another is read is left out, so there is but one for sure.
+	// The batch skips a list if another one is running, so only one list is certain.
 	if n := images.lists.Load(); n < 1 || n > 3 {
 		t.Errorf("there were %d lists of images, want 1 to 3", n)
 	}
@@ -606,8 +611,8 @@ func TestBatchReadsImagesAhead(t *testing.T) {
 	}
 }
 
-// While the server records what imports read, others take their place at the registry: so many more
-// images than there are jobs are recorded together.
+// TestImportsThatAreRecordedLeaveTheirPlace: while the server records the results of imports, other
+// imports take their slots. So many more images than jobs are recorded together.
 func TestImportsThatAreRecordedLeaveTheirPlace(t *testing.T) {
 	t.Parallel()
 	registry := registrytest.New(t)
@@ -639,7 +644,7 @@ func TestImportsThatAreRecordedLeaveTheirPlace(t *testing.T) {
 // recordedTogether is how many images a togetherRecorder waits for.
 const recordedTogether = 20
 
-// togetherRecorder records one image, and the others when all of them wait for that.
+// togetherRecorder records one image at once, and the others only when all of them wait.
 type togetherRecorder struct {
 	*registrytest.Images
 	recorded atomic.Int64
@@ -650,7 +655,7 @@ type togetherRecorder struct {
 func (r *togetherRecorder) Record(ctx context.Context, item *record.Item) (*record.Result, error) {
 	if item.Image != nil {
 		switch r.recorded.Add(1) {
-		case 1: // a registry that has answered nothing yet is given one job
+		case 1: // a registry that has not answered yet gets one job
 			return &record.Result{Action: record.Created}, nil
 		case 1 + recordedTogether:
 			close(r.together)

@@ -19,12 +19,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// DemandedBy is what policies demand: those of the server that an import is for, or those kept in a
-// data directory. A dry run contacts no server and its findings are not judged, so nothing is
-// demanded.
+// DemandedBy has the demands of policies: of the server that an import is for, or of a data
+// directory. A dry run contacts no server and its findings are not judged, so nothing is demanded.
 type DemandedBy struct {
 	set     *policy.Set
-	unknown bool // the server does not say, so everything may be demanded
+	unknown bool // the server does not show its policies, so everything may be demanded
 }
 
 // Demands is part of find.Demands.
@@ -35,8 +34,7 @@ func (d *DemandedBy) Demands(image reference.Reference) (signatures, attestation
 	return d.set.Demands(image)
 }
 
-// Ask reads the policies of a server as objects, with those from files, which the server shows as
-// objects, too.
+// Ask reads the policies of a server. The server shows policies from files as objects, too.
 func (d *DemandedBy) Ask(ctx context.Context, config *restclient.Config) {
 	set, err := shownPolicies(ctx, config)
 	if err != nil {
@@ -75,7 +73,7 @@ func shownPolicies(ctx context.Context, config *restclient.Config) (*policy.Set,
 			if err != nil {
 				return nil, err
 			}
-			list := &shownList{} // of both kinds, which are alike
+			list := &shownList{} // both kinds have this form
 			return list, json.Unmarshal(body, list)
 		}, func(list *shownList) error {
 			for _, o := range list.Items {

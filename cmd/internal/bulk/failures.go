@@ -10,14 +10,14 @@ import (
 
 // failures is the file of --failures: a line for each reference to try again, as -f reads it. The
 // new file replaces an old one when the run ends, so that a run that is killed leaves the one that
-// it may have read its references from. A nil one takes everything and keeps nothing.
+// it may have read its references from. A nil *failures discards everything.
 type failures struct {
 	path string
 	file *os.File // beside path, or at it if that is not a regular file, such as a pipe
 	err  error    // of writing
 }
 
-// CreateFailures begins a file of failures. Its error comes before any work is done.
+// CreateFailures begins a file of failures. Call it before any work, so that its error comes first.
 func CreateFailures(path string) (*failures, error) {
 	f := &failures{}
 	info, err := os.Stat(path)
@@ -56,7 +56,7 @@ func (f *failures) printf(format string, args ...any) {
 	_, f.err = fmt.Fprintf(f.file, format, args...)
 }
 
-// End puts the file into its place, when all that was not done stands in it.
+// End moves the file to its place. Call it when the file has every reference that was not imported.
 func (f *failures) End() error {
 	switch {
 	case f == nil:
@@ -70,10 +70,10 @@ func (f *failures) End() error {
 	return f.explain(os.Rename(f.file.Name(), f.path))
 }
 
-// Close removes what end has not put into its place.
+// Close removes the file, unless End has moved it.
 func (f *failures) Close() {
 	if f.path != "" {
 		f.file.Close()
-		os.Remove(f.file.Name()) // there is none after end
+		os.Remove(f.file.Name()) // fails after End has moved it
 	}
 }

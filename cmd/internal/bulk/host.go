@@ -17,50 +17,50 @@ type host struct {
 	imports []reference.Reference
 	listed  bool // the last job to begin was one of lists
 
-	answered bool // it has, at some time
-	// round grows when the registry has failed to answer: a job that began in an earlier one ran
-	// beside the job that failed first, and is not a further failure.
+	answered bool // the registry has answered at least once
+	// round grows with each failure of the registry. A failed job that began in an earlier round ran
+	// beside the job whose failure was counted, so it does not count as a further failure.
 	round       int
 	silences    int       // failures to answer, in a row
 	silentSince time.Time // the first of them
-	// the registry has asked to be left alone, or refused, since then; zero if it has answered
+	// since when the registry requests pauses or refuses; zero if it has answered since
 	busySince time.Time
-	// what was refused last; nil if it is not the last that the registry was asked for
+	// the last refused job; nil if the registry has answered or failed since
 	suspect *Job
-	noticed time.Time // until when it is paused, as it was last said
+	noticed time.Time // end of the pause in the last notice
 
-	tried map[Job]trials // of jobs that wait again
+	tried map[Job]trials // for jobs that wait again
 	// partly is how many imports in a row could not read all signatures
 	partly int
 }
 
-// trials are those of a job that wait again because its registry failed.
+// trials counts the attempts of a job that waits again because its registry failed.
 type trials struct {
 	times int
 	since time.Time
-	// alone says that the registry refused it without a time, and answered what it was asked for
-	// next.
+	// alone is true if the registry refused this job without a time to wait, and answered the next
+	// job.
 	alone bool
 }
 
 const (
-	// maxBusy is how long a registry may ask so again and again. Registries count over six hours at
-	// most, as Docker Hub does.
+	// maxBusy is how long a registry may go on to request pauses or refuse. Registries count requests
+	// over at most six hours, as Docker Hub does.
 	maxBusy = 6 * time.Hour
-	// maxSilence is how long a registry may fail to answer that has answered before, and maxSilent
-	// how many times in a row. After these, its jobs are not tried. One that has never answered has
-	// only the latter, also if it refuses without saying for how long.
+	// A registry that has answered before is given up, and its jobs are not tried, after it has failed
+	// to answer maxSilent times in a row and for maxSilence. A registry that has never answered is
+	// given up after maxSilent times, also if it refuses without a time to wait.
 	maxSilence = time.Minute
 	maxSilent  = 3
-	// maxPartly is after how many imports in a row that could not read all signatures none is tried
-	// again for that.
+	// After maxPartly imports in a row that could not read all signatures, no import is tried again
+	// for that reason.
 	maxPartly = 16
 )
 
 func (h *host) waiting() int { return len(h.lists) + len(h.imports) }
 
-// next takes the job that is next. Lists and imports take turns: then images are imported before
-// all is listed.
+// next removes and returns the next job. Lists and imports alternate, so that imports begin before
+// everything is listed.
 func (h *host) next() (j Job) {
 	if h.listed = len(h.lists) > 0 && (!h.listed || len(h.imports) == 0); h.listed {
 		j, h.lists = h.lists[0], h.lists[1:]
@@ -70,7 +70,7 @@ func (h *host) next() (j Job) {
 	return j
 }
 
-// answers notes that the registry has answered a job.
+// answers records that the registry has answered a job.
 func (h *host) answers(e ended) {
 	h.answered, h.silences, h.busySince = true, 0, time.Time{}
 	if h.suspect == nil || e.round != h.round {
@@ -83,8 +83,8 @@ func (h *host) answers(e ended) {
 	h.suspect = nil
 }
 
-// searchAgain reports whether to import an image once more, after those that wait, because not all
-// of its signatures could be read. It does not if that happens to one image after the other.
+// searchAgain reports whether to import an image once more, after the waiting ones, because not all
+// of its signatures could be read. It returns false if that happens to many images in a row.
 func (h *host) searchAgain(e ended) bool {
 	if e.Kind != ImportJob || e.err != nil {
 		return false
@@ -100,9 +100,9 @@ func (h *host) searchAgain(e ended) bool {
 	return t.times < maxSilent && h.partly <= maxPartly
 }
 
-// fail notes that the registry, and not what it was asked for, made a job fail, and that it is
-// paused until a time. It returns whether to try again; if not, hopeless says why nothing that
-// waits for the registry should be tried, or is "".
+// fail records that a job failed because of the registry, not because of its reference, and that
+// the registry is paused until a time. again is true if the job should be tried again. If no
+// waiting job of the registry should be tried, hopeless is the reason why; otherwise it is "".
 func (h *host) fail(e ended, why *pull.Error, until, now time.Time) (again bool, hopeless string) {
 	t := h.tried[e.Job]
 	if t.times == 0 {
@@ -164,7 +164,8 @@ func (h *host) fail(e ended, why *pull.Error, until, now time.Time) (again bool,
 	return again, hopeless
 }
 
-// notice says that the registry is waited for; "" if that was said.
+// notice returns the message that jobs wait for the registry; "" if the last notice covers the
+// pause.
 func (h *host) notice(why *pull.Error, until, now time.Time) string {
 	if !until.After(h.noticed) {
 		return ""

@@ -24,7 +24,7 @@ const (
 	dateJob
 )
 
-// ended is the result of a job: an import's result, what a list has, or a date.
+// ended is the result of a job: an import's result, the references of a list, or a date.
 type ended struct {
 	Job
 	round    int // of the host, when the job began

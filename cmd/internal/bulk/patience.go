@@ -44,8 +44,8 @@ func (p *APIRetry) Images(images importer.Images) importer.Images {
 	return patient
 }
 
-// do calls f again, with pauses, while the server is away. An f that failed may have had its
-// effect: imports can bear that.
+// do calls f again, with pauses, while the server is away. A failed f may have had its effect;
+// repeating it does an import no harm.
 func (p *APIRetry) do(ctx context.Context, f func() error) error {
 	began := p.Clock.Now()
 	for pause := time.Second; ; pause = min(2*pause, 15*time.Second) {
@@ -61,8 +61,8 @@ func (p *APIRetry) do(ctx context.Context, f func() error) error {
 	}
 }
 
-// Waits reports whether something that began then should be tried again, and prints a message now
-// and then.
+// Waits reports whether a call that first began at began should be tried again. If so, it prints a
+// message, at most once in MaxAway.
 func (p *APIRetry) Waits(err error, began time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -81,7 +81,7 @@ func (p *APIRetry) Waits(err error, began time.Time) bool {
 }
 
 // IsAway reports whether an error comes from a server that is stopped, starting, overloaded or
-// silent, or from what stands before it. The caller has not given up.
+// silent, or from a proxy before it. The caller has not given up.
 func IsAway(err error) bool {
 	for _, gone := range []error{syscall.EPIPE, syscall.ECONNABORTED, syscall.EHOSTUNREACH, syscall.ENETUNREACH, io.ErrUnexpectedEOF} {
 		if errors.Is(err, gone) {
@@ -123,7 +123,7 @@ func (i retriedImages) Update(ctx context.Context, in *imagev1.Image, o metav1.U
 	return image, err
 }
 
-// retriedTagged are patient Images with a record of where tags lead.
+// retriedTagged is retriedImages for an API that keeps tags.
 type retriedTagged struct {
 	retriedImages
 	tagged importer.Tagged
@@ -168,8 +168,8 @@ func (i retriedTagged) ListTags(ctx context.Context, o metav1.ListOptions) (list
 	return list, err
 }
 
-// ConfirmTags implements importer.Confirmer. It is not patient: without it what is known is only
-// older.
+// ConfirmTags implements importer.Confirmer. It does not wait for the server: if it fails, only the
+// times of the last checks stay older.
 func (i retriedTagged) ConfirmTags(ctx context.Context, checks []tags.Check) error {
 	if c, ok := i.tagged.(importer.Confirmer); ok {
 		return c.ConfirmTags(ctx, checks)

@@ -48,14 +48,14 @@ func NewProgress(w io.Writer) *progress {
 	return p
 }
 
-// Planned notes that there are n more references.
+// Planned adds n references to the total.
 func (p *progress) Planned(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.total += n
 }
 
-// Started notes that a job has begun.
+// Started records that a job has begun.
 func (p *progress) Started(j Job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,8 +76,8 @@ func (p *progress) count(j Job, n int) {
 	}
 }
 
-// listed notes that a list that had begun has ended. One that failed becomes a reference that is
-// under way, until it is done.
+// listed records that a running list has ended. A failed list counts as a running reference until
+// Done.
 func (p *progress) listed(failed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,7 +88,7 @@ func (p *progress) listed(failed bool) {
 	}
 }
 
-// Event notes a step of an import.
+// Event records a step of an import.
 func (p *progress) Event(e importer.Event) {
 	if e.Kind != importer.EventVerified {
 		return
@@ -100,8 +100,8 @@ func (p *progress) Event(e importer.Event) {
 	p.draw()
 }
 
-// Done notes that a reference is finished. It calls print, which writes lines that stay,
-// while the progress line is hidden.
+// Done records that a reference is finished. It hides the progress line while it calls print, which
+// writes lines that stay.
 func (p *progress) Done(print func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,7 +109,7 @@ func (p *progress) Done(print func()) {
 	p.beside(print)
 }
 
-// aside calls print, which writes lines that stay, while the progress line is hidden.
+// aside hides the progress line while it calls print, which writes lines that stay.
 func (p *progress) aside(print func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,8 +123,7 @@ func (p *progress) beside(print func()) {
 	p.draw()
 }
 
-// postponed notes that a job that had begun will begin again later, and says why if that is
-// new.
+// postponed records that a running job will begin again later, and prints why unless that is "".
 func (p *progress) postponed(j Job, why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -26,8 +26,8 @@ const (
 	wholeRegistrySuffix = "/**"
 )
 
-// CollectJobs returns what the arguments and the lines of files ask for. It parses each, so that a
-// misspelt one is found before anything is done. The file "-" is stdin.
+// CollectJobs returns the jobs of the arguments and of the lines of files. It parses all of them,
+// so that a misspelt one is found before any work. The file "-" is stdin.
 func CollectJobs(args, files []string, stdin io.Reader, parse func(string) (Job, error)) ([]Job, error) {
 	var out []Job
 	for _, arg := range args {
@@ -84,7 +84,7 @@ func readReferences(name string, stdin io.Reader, parse func(string) (Job, error
 	return out, nil
 }
 
-// parseLine parses a line of a file: REPOSITORY:*, HOST/**, or what parse takes.
+// parseLine parses a line of a file: REPOSITORY:*, HOST/**, or a form that parse accepts.
 func parseLine(line string, parse func(string) (Job, error)) (Job, error) {
 	if repository, ok := strings.CutSuffix(line, allTagsSuffix); ok {
 		return ParseRepository(repository)
@@ -105,7 +105,7 @@ func ParseImage(s string) (Job, error) {
 	return Job{Kind: ImportJob, Ref: ref}, err
 }
 
-// ParseRepository is parseImage for a repository.
+// ParseRepository is ParseImage for a repository.
 func ParseRepository(s string) (Job, error) {
 	s = strings.TrimPrefix(s, "docker://")
 	if err := notAnImage(s); err != nil {
@@ -125,8 +125,8 @@ func ParseRegistry(s string) (Job, error) {
 	return Job{Kind: ListJob, Ref: reference.Reference{Host: host}}, err
 }
 
-// notAnImage says what s is if it is a registry or a file: by the grammar of references some of
-// these are images on Docker Hub, where no name has a dot.
+// notAnImage returns an error if s looks like a registry or a file. By the grammar some of these
+// are references to Docker Hub, but no repository there has a dot in its name.
 func notAnImage(s string) error {
 	if archive.Is(s) {
 		return cli.WithHint(fmt.Errorf("%q is a file, and a list holds only references", s), "tidewaiter import %s", s)

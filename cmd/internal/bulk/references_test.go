@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Whatever is read of a file of references is written by --failures in a form that is read as the
-// same.
+// FuzzReadReferences: if --failures writes the references of a file, reading them again gives the
+// same jobs.
 func FuzzReadReferences(f *testing.F) {
 	for _, seed := range []string{
 		"registry.example.com/team/app:v1\n", "busybox # why\n# nothing\n\n", "registry.example.com/team/app:*\nregistry.example.com/**",
@@ -18,7 +18,7 @@ func FuzzReadReferences(f *testing.F) {
 		jobs, err := CollectJobs(nil, []string{"-"}, strings.NewReader(text), ParseImage)
 		if err != nil {
 			if msg := err.Error(); !strings.HasPrefix(msg, "standard input, line ") && !strings.HasPrefix(msg, "reading standard input: ") {
-				t.Errorf("the error does not say where: %v", err)
+				t.Errorf("the error does not name the line: %v", err)
 			}
 			return
 		}

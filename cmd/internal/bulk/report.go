@@ -33,11 +33,11 @@ type report struct {
 	dryRun   bool
 	out      io.Writer
 	errOut   io.Writer
-	hint     string // the last that was printed
+	hint     string // the last printed hint
 	progress *progress
 	print    func(reference string, result *importer.Result) error
-	isBrief  bool // print needs no content of Images
-	// prints a reference without a result; nil if standard error has it alone
+	isBrief  bool // print does not need the contents of Images
+	// prints a reference without a result; nil if only standard error shows it
 	printBare func(Line) error
 	finish    func(Summary) error
 	// references without a result that the summary lists
@@ -50,7 +50,7 @@ type report struct {
 	outcomes     map[string]int      // of references that are done
 	reasons      map[pull.Reason]int // of references that failed
 	untried      int                 // because of an interruption
-	Failures     *failures           // nil for nowhere
+	Failures     *failures           // nil if no file is written
 	printErr     error
 }
 
@@ -90,8 +90,8 @@ func NewReport(format, destination string, out, errOut io.Writer, progress *prog
 	return r
 }
 
-// Add reports the result of a reference, or that a list failed: then the reference is a pattern
-// as -f reads it. It may be called from any goroutine.
+// Add reports the result of a reference or a failed list. For a list, reference is a pattern in the
+// form that -f reads. It may be called from any goroutine.
 func (r *report) Add(reference string, result *importer.Result, err error) {
 	r.progress.Done(func() {
 		if result != nil {
@@ -136,7 +136,7 @@ func isInterrupted(err error) bool {
 	return errors.Is(err, context.Canceled) || pull.ReasonOf(err) == pull.Canceled
 }
 
-// without reports a reference without a result to a program.
+// without reports a reference without a result, for programs.
 func (r *report) without(l Line) {
 	if r.printBare != nil {
 		r.printErr = errors.Join(r.printErr, r.printBare(l))
@@ -154,7 +154,7 @@ func (r *report) keepBare(l Line) error {
 	return nil
 }
 
-// fromFile is add for an image of a file, which cannot be tried again by its reference.
+// fromFile is Add for an image of a file, which cannot be tried again by its reference.
 func (r *report) fromFile(source, reference string, result *importer.Result, err error) {
 	failures := r.Failures
 	r.Failures = nil
@@ -237,7 +237,7 @@ func (r *report) End(err error, traffic pull.Traffic, took time.Duration) error 
 	return &cli.Exit{Code: code, Err: err}
 }
 
-// nothing says why there was nothing to import.
+// nothing returns the error for an import that had nothing to import.
 func (r *report) nothing() error {
 	if r.listed == 0 {
 		return cli.WithHint(errors.New("there was nothing to import: no repository or tag is listed"), "signatures and attestations under tags such as sha256-….sig are not counted as tags")
@@ -246,7 +246,7 @@ func (r *report) nothing() error {
 		"--include, --exclude, --newest and --changed-since choose among them; --dry-run shows what would be imported")
 }
 
-// outcome says in a word or two what happened to a reference's Images.
+// outcome returns a word or two for what happened to a reference's Images.
 func (r *report) outcome(result *importer.Result) string {
 	if r.dryRun {
 		return "dry run"
@@ -278,7 +278,7 @@ func (r *report) printLine(reference string, result *importer.Result) error {
 	return err
 }
 
-// skippedChildren says how many entries of an index were not imported and why, without
+// skippedChildren returns how many entries of an index were not imported and why, without
 // attestations.
 func skippedChildren(result *importer.Result) string {
 	reasons := map[string]int{}
@@ -311,8 +311,8 @@ func (r *report) printWide(w io.Writer, reference string, result *importer.Resul
 	return err
 }
 
-// printItems returns a function that prints the Images of a reference with add: what it leads to,
-// then the platforms.
+// printItems returns a function that prints the Images of a reference with add: first the Image
+// that it leads to, then the platforms.
 func (r *report) printItems(add func(*imagev1.Image) error) func(string, *importer.Result) error {
 	return func(_ string, result *importer.Result) error {
 		for _, i := range result.Images {
@@ -327,13 +327,13 @@ func (r *report) printItems(add func(*imagev1.Image) error) func(string, *import
 	}
 }
 
-// complete makes an Image what a client is shown of it.
+// complete sets the fields of an Image that the server would show to a client.
 func (r *report) complete(image *imagev1.Image) error {
 	image.SetGroupVersionKind(imagev1.GroupVersion.WithKind("Image"))
 	if !r.dryRun {
 		return nil
 	}
-	return manifest.Derive(image) // else the server does this
+	return manifest.Derive(image) // without a dry run, the server does this
 }
 
 // jsonList writes a v1 List item by item, so a long list needs no memory.

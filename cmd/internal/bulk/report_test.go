@@ -12,7 +12,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 )
 
-// A document for programs names each reference that has no Image, and why.
+// TestReportNamesWhatFailed: the outputs for programs have each reference without an Image, with
+// the reason.
 func TestReportNamesWhatFailed(t *testing.T) {
 	for _, format := range []string{"json", "yaml"} {
 		var out bytes.Buffer
@@ -20,7 +21,7 @@ func TestReportNamesWhatFailed(t *testing.T) {
 		r.Add("r.example.com/app:v1", nil, &pull.Error{Reason: pull.NotFound, Message: "r.example.com/app:v1 is not there"})
 		r.Add("r.example.com/app:v2", nil, errors.New("something else"))
 		if err := r.End(nil, pull.Traffic{}, time.Second); err == nil {
-			t.Error("the failures are no error")
+			t.Error("End returns no error for failures")
 		}
 		var list struct {
 			Items  []any

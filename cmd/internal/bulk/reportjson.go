@@ -18,14 +18,14 @@ type Summary struct {
 	Outcomes map[string]int `json:"outcomes"`
 	// Skipped counts artifacts, which are not images.
 	Skipped int `json:"skipped"`
-	// Failed counts references by importer.Reason, "" for failures that no registry caused.
+	// Failed counts references by reason.
 	Failed   map[pull.Reason]int `json:"failed"`
 	NotTried int                 `json:"notTried"`
 	Requests int64               `json:"requests"`
 	Bytes    int64               `json:"bytes"`
 	Seconds  float64             `json:"seconds"`
-	// References are those without an Image: failed, skipped or not tried; at most 10,000. -o jsonl
-	// has a line for each instead.
+	// References has at most 10,000 references without an Image: failed, skipped or not tried. -o
+	// jsonl has a line for each instead.
 	References []Line `json:"references,omitempty"`
 }
 
@@ -36,18 +36,18 @@ func (r *report) summary(traffic pull.Traffic, took time.Duration) Summary {
 	}
 }
 
-// Line is one reference in -o jsonl, and one without an Image in a Summary. In -o jsonl the line
-// before the first says where Images go, as in -o json.
+// Line is one reference in -o jsonl, and one without an Image in a Summary. In -o jsonl, a line
+// before the first one has the destination of the Images, as in -o json.
 type Line struct {
 	Reference string `json:"reference"`
-	// Outcome is one of summary.Outcomes, or failed, skipped, or not tried.
+	// Outcome is one of Summary.Outcomes, or failed, skipped, or not tried.
 	Outcome string      `json:"outcome"`
 	Reason  pull.Reason `json:"reason,omitempty"`
 	Error   string      `json:"error,omitempty"`
 	Digest  string      `json:"digest,omitempty"`
 	Mirror  string      `json:"mirror,omitempty"`
-	// Image is the Image of the reference, with its config and attestations; Images are it and then
-	// its platforms, each with its own Image.
+	// Image is the Image of the reference, with its config and attestations. Images has an entry for
+	// it and then one for each platform, with the platform's Image.
 	Image    *imagev1.Image `json:"image,omitempty"`
 	Images   []lineImage    `json:"images,omitempty"`
 	Skipped  []lineSkipped  `json:"skipped,omitempty"`
@@ -58,7 +58,7 @@ type lineImage struct {
 	Name     string          `json:"name"`
 	Platform string          `json:"platform,omitempty"`
 	Action   importer.Action `json:"action"`
-	// Image is left out of the first, which is that of the line.
+	// The first entry has no Image, because the line has it.
 	Image *imagev1.Image `json:"image,omitempty"`
 }
 

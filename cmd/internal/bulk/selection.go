@@ -33,7 +33,7 @@ func (s *Selection) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&s.changedSince, "changed-since", "", "with --all-tags or --catalog: import only images created since a date (2026-01-31, or RFC 3339) or within a period (36h, 14d)")
 }
 
-// Validate checks the flags. Ages are reckoned from now.
+// Validate checks the flags. Periods end now.
 func (s *Selection) Validate(now time.Time) (err error) {
 	for _, p := range slices.Concat(s.Include, s.Exclude) {
 		if err := checkPattern(p); err != nil {
@@ -49,7 +49,7 @@ func (s *Selection) Validate(now time.Time) (err error) {
 	return nil
 }
 
-// ValidateListed checks whether what chooses among listed tags has any.
+// ValidateListed refuses the flags that choose among listed tags if no tags are listed.
 func (s *Selection) ValidateListed(listed bool) error {
 	if (s.newest != 0 || s.changedSince != "") && !listed {
 		return cli.Misuse(errors.New("--newest and --changed-since select from listed tags"), "add --all-tags or --catalog")
@@ -122,13 +122,13 @@ func (s *Selection) Has(ref reference.Reference) bool {
 // and --changed-since have chosen among them.
 type choice struct {
 	tags    []reference.Reference
-	created map[reference.Reference]time.Time // of those that are known
+	created map[reference.Reference]time.Time // by tag, if known
 	left    int                               // tags whose dates are not read
-	dropped bool                              // not all will be read
+	dropped bool                              // not all dates will be read
 }
 
-// among returns what is to be done with what a list has: to list the repositories of a registry,
-// and to import, or first to date, the tags of a repository.
+// among returns the jobs for the references of a list: it lists the repositories of a registry, and
+// imports the tags of a repository or first reads their dates.
 func (s *Selection) among(listed reference.Reference, found []reference.Reference) (jobs []Job) {
 	kind, chosen := ImportJob, s.Has
 	var of *choice
@@ -152,9 +152,9 @@ func (s *Selection) among(listed reference.Reference, found []reference.Referenc
 	return jobs
 }
 
-// dated notes when a tag was created, if that is known. With the last tag of a choice it returns
-// those that are chosen. Tags without a date are older than all others, and do not count as
-// unchanged.
+// dated records when a tag was created, if that is known. After the last tag of a choice it returns
+// the chosen tags. --newest treats an image without a date as the oldest, and --changed-since
+// includes it.
 func (s *Selection) dated(c *choice, ref reference.Reference, created time.Time, known bool) (chosen []reference.Reference) {
 	if known {
 		c.created[ref] = created
