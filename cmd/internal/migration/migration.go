@@ -1,4 +1,4 @@
-// Package migration moves all that a server has to an etcd that several servers share, and back.
+// Package migration moves all objects of a server to an etcd that several servers share, and back.
 package migration
 
 import (
@@ -34,13 +34,13 @@ type Migration struct {
 	Out io.Writer
 }
 
-// open returns the store, once it has answered. To write, it claims the prefix.
+// open returns the store after it has answered. If write is set, open claims the prefix.
 func (m *Migration) open(ctx context.Context, write bool) (*etcd.Store, error) {
 	store, err := etcd.New(m.Etcd)
 	if err != nil {
 		return nil, err
 	}
-	store.Compress(true) // no server is at work
+	store.Compress(true) // no server is running
 	asking, cancel := context.WithTimeout(ctx, etcdAnswers)
 	defer cancel()
 	if _, err = store.Identity(asking); err != nil {
@@ -59,11 +59,12 @@ func (m *Migration) open(ctx context.Context, write bool) (*etcd.Store, error) {
 	return store, nil
 }
 
-// still has nothing expire or be compacted while two databases are compared.
+// still is so long a maintenance interval that nothing expires or is compacted while a database is
+// compared with a store.
 const still = 1000 * time.Hour
 
-// ToEtcd copies the contents of a data directory, which no server has, to etcd. An interrupted copy
-// can be repeated.
+// ToEtcd copies the contents of a data directory to etcd. No server may have it open. An
+// interrupted copy can be repeated.
 func (m *Migration) ToEtcd(ctx context.Context) (err error) {
 	store, err := m.open(ctx, true)
 	if err != nil {
@@ -103,7 +104,7 @@ func (m *Migration) to(ctx context.Context, store truth.Store) error {
 	}
 	var far *migrate.FarBehindError
 	if err := migrate.Raise(ctx, store, source.Revision(), spool.Prefix+"raise"); errors.As(err, &far) {
-		return cli.WithHint(err, "make etcd of a snapshot: etcdctl snapshot save S, and etcdutl snapshot restore S --bump-revision %d --mark-compacted", far.Above)
+		return cli.WithHint(err, "restore etcd from a snapshot: etcdctl snapshot save S, and etcdutl snapshot restore S --bump-revision %d --mark-compacted", far.Above)
 	} else if err != nil {
 		return err
 	}
@@ -122,7 +123,7 @@ func (m *Migration) to(ctx context.Context, store truth.Store) error {
 	return err
 }
 
-// pushes returns how many jobs a database's spool has, and how many keys.
+// pushes returns how many jobs a database's spool has, and how many keys the jobs take.
 func pushes(ctx context.Context, d *db.DB) (jobs, keys int, err error) {
 	s, err := spool.Open(d, spool.Options{})
 	if err != nil {
@@ -139,8 +140,8 @@ func pushes(ctx context.Context, d *db.DB) (jobs, keys int, err error) {
 	return jobs, int(n), err
 }
 
-// FromEtcd makes the data directory a database of what etcd has. It may be a copy of etcd already,
-// which no server has open.
+// FromEtcd makes the data directory an independent database with the contents of etcd. It may be a
+// copy of etcd already. No server may have it open.
 func (m *Migration) FromEtcd(ctx context.Context) error {
 	store, err := m.open(ctx, false)
 	if err != nil {
@@ -149,15 +150,15 @@ func (m *Migration) FromEtcd(ctx context.Context) error {
 	return m.from(ctx, store)
 }
 
-// from is FromEtcd of a store, which it closes. The last step is one transaction, so that a run
-// that was interrupted before it goes on, and one after it compares what is there.
+// from is FromEtcd of a store, which it closes. The last step is one transaction. If a run was
+// interrupted before it, the next run continues; if after it, the next run compares the contents.
 func (m *Migration) from(ctx context.Context, store truth.Store) error {
 	was, written, err := datafile.Detached(ctx, m.DataDir)
 	var keys, jobs int
 	switch {
 	case err != nil:
 	case written:
-		err = cli.WithHint(fmt.Errorf("%s has come from etcd before, and was written to since", m.DataDir), "give another --data-dir, or start a server on this one")
+		err = cli.WithHint(fmt.Errorf("%s was filled from etcd before, and has been written since", m.DataDir), "use another --data-dir, or start a server with this one")
 	case was:
 		keys, jobs, err = m.compare(ctx, store)
 	default:
@@ -175,7 +176,7 @@ func (m *Migration) from(ctx context.Context, store truth.Store) error {
 	return m.report(keys, jobs)
 }
 
-// compare is for a data directory that has come from the store in an earlier run.
+// compare compares a data directory that an earlier run has filled with the store.
 func (m *Migration) compare(ctx context.Context, store truth.Store) (keys, jobs int, err error) {
 	d, err := db.Open(db.Options{Dir: m.DataDir, MaintenanceInterval: still})
 	if err != nil {
@@ -189,7 +190,7 @@ func (m *Migration) compare(ctx context.Context, store truth.Store) (keys, jobs 
 func (m *Migration) verify(ctx context.Context, d *db.DB, store truth.Store) (objects, jobs int, err error) {
 	keys, err := migrate.Verify(ctx, d, store)
 	if errors.Is(err, migrate.ErrDiffers) {
-		err = cli.WithHint(err, "something was written meanwhile: stop all servers, and run it again")
+		err = cli.WithHint(err, "a server has written meanwhile: stop all servers, and run it again")
 	}
 	if err != nil {
 		return 0, 0, err
@@ -198,14 +199,14 @@ func (m *Migration) verify(ctx context.Context, d *db.DB, store truth.Store) (ob
 	return keys - spooled, jobs, err
 }
 
-// report says what was moved from etcd.
+// report prints what was moved from etcd.
 func (m *Migration) report(keys, jobs int) error {
 	_, err := fmt.Fprintf(m.Out, "%s the same in %s as in etcd, and %s there; next: copy the directory of --pki-dir to %s, and tidewaiter serve --data-dir %s\n",
 		table.Clause(keys, "object", "are"), m.DataDir, table.Clause(jobs, "push", "wait"), filepath.Join(m.DataDir, "pki"), m.DataDir)
 	return err
 }
 
-// fill makes the data directory a copy, and compares it.
+// fill makes the data directory a copy of the store, and compares the two.
 func (m *Migration) fill(ctx context.Context, store truth.Store) (keys, jobs int, err error) {
 	d, err := db.Open(db.Options{Dir: m.DataDir, Truth: store, MaintenanceInterval: still})
 	if err != nil {

@@ -57,8 +57,8 @@ func (s *dying) Delete(ctx context.Context, key string, expect int64) (int64, er
 	return s.Truth.Delete(ctx, key, expect)
 }
 
-// untilItEnds runs a move again and again, each time killed a call later, until it ends, and wants
-// it to have been killed at least so often.
+// untilItEnds repeats a move, killed one call later each time, until it ends. It expects at least
+// kills kills.
 func untilItEnds(t *testing.T, store *dbtest.Truth, kills int, move func(context.Context, truth.Store) error) {
 	t.Helper()
 	for at := range 1000 {
@@ -71,22 +71,22 @@ func untilItEnds(t *testing.T, store *dbtest.Truth, kills int, move func(context
 		switch {
 		case killed:
 		case err != nil:
-			t.Fatalf("after it was killed at call %d: %v", at-1, err)
+			t.Fatalf("after a kill at call %d: %v", at-1, err)
 		case at < kills:
 			t.Fatalf("it was killed %d times, want at least %d", at, kills)
 		default:
 			return
 		}
 	}
-	t.Fatal("it does not end")
+	t.Fatal("the move does not end")
 }
 
-// pushed is a push that waits.
+// pushed is a waiting push.
 var pushed = push.Event{Source: push.OfWebhook("r"), ID: "1", Action: push.Pushed, Host: "registry.example.com", Repository: "app", Tag: "v1"}
 
 const objects = 20
 
-// put makes objects in a database.
+// put writes objects to a database.
 func put(t *testing.T, d *db.DB) {
 	t.Helper()
 	for i := range objects {
@@ -96,8 +96,8 @@ func put(t *testing.T, d *db.DB) {
 	}
 }
 
-// TestToEtcdIsRepeated: wherever a move was killed, the next one ends it, and nothing of the
-// earlier ones is left.
+// TestToEtcdIsRepeated: wherever a move was killed, the next one completes it, and leaves no
+// temporary keys.
 func TestToEtcdIsRepeated(t *testing.T) {
 	store, dir := dbtest.NewTruth(), t.TempDir()
 	d, err := db.Open(db.Options{Dir: dir})
@@ -134,9 +134,9 @@ func TestToEtcdIsRepeated(t *testing.T) {
 	}
 }
 
-// TestFromEtcdIsRepeated: wherever a move was killed, the next one ends it with all that there is.
-// One that has ended is compared, and one whose result was written to since says so, and what to
-// do.
+// TestFromEtcdIsRepeated: wherever a move was killed, the next one completes it with all objects.
+// After a completed move, another one compares the contents. If the database has been written
+// since, it fails and says what to do.
 func TestFromEtcdIsRepeated(t *testing.T) {
 	store, dir := dbtest.NewTruth(), filepath.Join(t.TempDir(), "single")
 	d := dbtest.Open(t, func(o *db.Options) { o.Truth = store })
@@ -176,7 +176,7 @@ func TestFromEtcdIsRepeated(t *testing.T) {
 		t.Fatal(err)
 	}
 	var hint *cli.HintError
-	if out, err := move(); !errors.As(err, &hint) || !strings.Contains(err.Error(), "was written to since") || !strings.Contains(hint.Hint, "another --data-dir") || out != "" {
+	if out, err := move(); !errors.As(err, &hint) || !strings.Contains(err.Error(), "has been written since") || !strings.Contains(hint.Hint, "another --data-dir") || out != "" {
 		t.Errorf("after a change: %q, %v", out, err)
 	}
 }
