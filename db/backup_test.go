@@ -16,7 +16,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
-// TestBackupAndRestore backs up while writers go on, and restores.
+// TestBackupAndRestore makes a backup while writers continue, and restores it.
 func TestBackupAndRestore(t *testing.T) {
 	d := dbtest.Open(t, quiet)
 	ctx := t.Context()

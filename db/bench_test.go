@@ -202,7 +202,7 @@ func BenchmarkPutDuringMaintenance(b *testing.B) {
 	}
 }
 
-// churn writes thousands of objects and deletes them, again and again.
+// churn repeatedly writes thousands of objects and deletes them.
 func churn(b *testing.B, d *db.DB, value []byte, stop chan struct{}) {
 	revs := map[string]int64{}
 	for i := 0; ; i++ {

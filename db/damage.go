@@ -32,9 +32,9 @@ const (
 	diagnoseAgain = time.Minute
 )
 
-// diagnose returns what is wrong with the file: a failing device, or the damaged places. SQLite's
-// error does not say, so a check of the whole file runs in the background. known is false until it
-// has ended.
+// diagnose returns the fault of the file: a failing device, or the damaged places. SQLite's error
+// does not have it, so a check of the whole file runs in the background. known is false until the
+// check has ended.
 func (g *diagnosis) diagnose(met error) (detail string, device error, known bool) {
 	g.mu.Lock()
 	done, wait := g.done, time.Duration(0)

@@ -17,8 +17,8 @@ import (
 )
 
 // TestDamagedLog flips bits in the log that a killed process leaves. The next start has every
-// acknowledged change, or fails. Only damage to the last commit cannot be told from a commit that
-// was cut off.
+// acknowledged change, or fails. Only damage to the last commit looks like a commit that was cut
+// off.
 func TestDamagedLog(t *testing.T) {
 	from := t.TempDir()
 	d := dbtest.OpenOptions(t, db.Options{Dir: from, Logger: quietLogger})
@@ -48,7 +48,7 @@ func TestDamagedLog(t *testing.T) {
 		opened, err := db.Open(db.Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
 		var corrupt *datafile.CorruptError
 		if errors.As(statsErr, &corrupt) != errors.As(err, &corrupt) {
-			t.Errorf("a look inside says %v, a start %v", statsErr, err)
+			t.Errorf("ReadStats returns %v, a start %v", statsErr, err)
 		}
 		if err != nil {
 			return 0, err

@@ -100,7 +100,7 @@ func TestMirrorsAgree(t *testing.T) {
 	if x, y := contents(t, a), contents(t, b); !slices.Equal(x, y) || len(x) != keys-17 {
 		t.Errorf("one has %q\nthe other %q", x, y)
 	}
-	var told [2][]string
+	var got [2][]string
 	for i, d := range []*db.DB{a, b} {
 		for last := int64(0); last < revs[keys-1]; {
 			events, err := watched[d].Poll(t.Context())
@@ -108,7 +108,7 @@ func TestMirrorsAgree(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, e := range events {
-				told[i] = append(told[i], fmt.Sprintf("%s@%d %v %s", e.Key, e.Rev, e.Deleted, e.Value))
+				got[i] = append(got[i], fmt.Sprintf("%s@%d %v %s", e.Key, e.Rev, e.Deleted, e.Value))
 				last = e.Rev
 			}
 			if len(events) == 0 {
@@ -116,8 +116,8 @@ func TestMirrorsAgree(t *testing.T) {
 			}
 		}
 	}
-	if !slices.Equal(told[0], told[1]) || len(told[0]) != 2*keys+17 {
-		t.Errorf("watches differ: %d and %d events", len(told[0]), len(told[1]))
+	if !slices.Equal(got[0], got[1]) || len(got[0]) != 2*keys+17 {
+		t.Errorf("watches differ: %d and %d events", len(got[0]), len(got[1]))
 	}
 	if store.Fills.Load() != 2 {
 		t.Errorf("%d fills, want one for each database", store.Fills.Load())
@@ -517,21 +517,21 @@ func TestMirrorPassesOverWhatCannotBeRead(t *testing.T) {
 			t.Errorf("%s is %+v, found %v, %v; want the damage at revision %d", key, kv, ok, err, rev)
 		}
 	}
-	var told []string
+	var got []string
 	for last := int64(0); last < next; {
 		events, err := w.Poll(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, e := range events {
-			told, last = append(told, fmt.Sprintf("%s %q %v", e.Key, e.Value, e.Err != nil)), e.Rev
+			got, last = append(got, fmt.Sprintf("%s %q %v", e.Key, e.Value, e.Err != nil)), e.Rev
 		}
 		if len(events) == 0 {
 			<-w.Ready()
 		}
 	}
-	if want := []string{`/k/a "" true`, `/k/deleted "" true`, `/k/b "two" false`}; !slices.Equal(told, want) {
-		t.Errorf("a watch got %q, want %q", told, want)
+	if want := []string{`/k/a "" true`, `/k/deleted "" true`, `/k/b "two" false`}; !slices.Equal(got, want) {
+		t.Errorf("a watch got %q, want %q", got, want)
 	}
 	unreadable(fresh, "/k/a", bad)
 	unreadable(old, "/k/a", bad)

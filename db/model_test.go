@@ -113,11 +113,11 @@ func testModel(t *testing.T, all ...*db.DB) {
 
 	histories := make([]history, workers)
 	followers := append(others, tail)
-	var told atomic.Int64
+	var seen atomic.Int64
 	var wg sync.WaitGroup
 	for i := range workers {
 		wg.Go(func() {
-			w := &worker{d: all[i%len(all)], rnd: rand.New(rand.NewPCG(seed, uint64(i))), h: &histories[i], followers: followers, told: &told}
+			w := &worker{d: all[i%len(all)], rnd: rand.New(rand.NewPCG(seed, uint64(i))), h: &histories[i], followers: followers, seen: &seen}
 			w.run(ctx, *stepsFlag)
 		})
 	}
@@ -276,16 +276,16 @@ type worker struct {
 	rnd       *rand.Rand
 	h         *history
 	followers []*follower
-	told      *atomic.Int64 // the newest revision in a result of any worker
+	seen      *atomic.Int64 // the newest revision in a result of any worker
 }
 
 // saw fails if a result has a lower revision than a result that any worker got before the request.
-func (w *worker) saw(what string, rev, told int64) error {
-	if rev < told {
-		return fmt.Errorf("%s is as of revision %d, after %d was answered", what, rev, told)
+func (w *worker) saw(what string, rev, seen int64) error {
+	if rev < seen {
+		return fmt.Errorf("%s has revision %d, after an earlier result had %d", what, rev, seen)
 	}
-	for have := w.told.Load(); rev > have && !w.told.CompareAndSwap(have, rev); {
-		have = w.told.Load()
+	for have := w.seen.Load(); rev > have && !w.seen.CompareAndSwap(have, rev); {
+		have = w.seen.Load()
 	}
 	return nil
 }
@@ -322,10 +322,10 @@ func (w *worker) compact(ctx context.Context) error {
 }
 
 func (w *worker) write(ctx context.Context, key string, i int) error {
-	before, told := w.d.Revision(), w.told.Load()
+	before, seen := w.d.Revision(), w.seen.Load()
 	kv, _, atLeast, err := w.d.Get(ctx, key)
 	if err == nil {
-		err = w.saw("a get", atLeast, told)
+		err = w.saw("a get", atLeast, seen)
 	}
 	if err != nil {
 		return err
@@ -353,7 +353,7 @@ func (w *worker) write(ctx context.Context, key string, i int) error {
 		return nil
 	case err == nil:
 		w.h.writes = append(w.h.writes, wr)
-		err = w.saw("a write", wr.rev, told)
+		err = w.saw("a write", wr.rev, seen)
 	}
 	return err
 }
@@ -369,10 +369,10 @@ func (w *worker) list(ctx context.Context) error {
 		o.Rev = max(1, w.d.Revision()-w.rnd.Int64N(100))
 	}
 	for {
-		told := w.told.Load()
+		seen := w.seen.Load()
 		page, err := w.d.Range(ctx, o)
 		if err == nil && o.Rev == 0 {
-			err = w.saw("a list", page.Rev, told)
+			err = w.saw("a list", page.Rev, seen)
 		}
 		if errors.Is(err, db.ErrCompacted) && o.Rev < w.d.CompactedRevision() {
 			return nil

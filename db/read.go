@@ -42,8 +42,8 @@ type RangeOptions struct {
 	Since int64
 	// Limit bounds the rows. MaxRangeRows is the largest limit, and the default.
 	Limit int
-	// Bytes closes the page after the value with which the page's values reach this size. 4 MiB is the
-	// largest size, and the default.
+	// Bytes closes the page as soon as its values have this size together. 4 MiB is the largest size,
+	// and the default.
 	Bytes int
 	// Index reads only the keys that all of these queries find, each once. The first should find
 	// the fewest. The indexes must be Ready.
@@ -53,7 +53,7 @@ type RangeOptions struct {
 	// Newest returns the newest keys first, of the current state. There is no next page, and the read
 	// costs a step for each key of the range. It cannot be combined with From or Index.
 	Newest bool
-	// Count asks for Page.Remaining.
+	// Count makes Range set Page.Remaining.
 	Count bool
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
-// TestMigrate goes from every released schema version to the newest and checks
-// that what was stored is still there.
+// TestMigrate migrates from every released schema version to the newest, and checks that the
+// objects are still there.
 func TestMigrate(t *testing.T) {
 	for from := range len(datafile.Migrations) + 1 {
 		dir := t.TempDir()

@@ -80,7 +80,7 @@ func TestUpdatesBeginWithTheLastWrite(t *testing.T) {
 		return count(obj)
 	}), nil)
 	if !storage.IsNotFound(err) || tries > 0 {
-		t.Errorf("updating what was deleted: %v, after %d tries", err, tries)
+		t.Errorf("updating a deleted object: %v, after %d tries", err, tries)
 	}
 }
 

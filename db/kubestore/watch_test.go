@@ -134,7 +134,7 @@ func TestWatchesShareDecoding(t *testing.T) {
 		t.Errorf("%d watches of %d events decoded %d objects, want each once", watches, events, got)
 	}
 	if turns.Load() != 1 || ended.Load() != 1 {
-		t.Errorf("%d turns for one large event, of which %d ended", turns.Load(), ended.Load())
+		t.Errorf("%d turns for one large event, and %d of them have ended", turns.Load(), ended.Load())
 	}
 }
 

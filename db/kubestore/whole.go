@@ -48,7 +48,7 @@ func WholeList(ctx context.Context) (next func() context.Context) {
 	}
 }
 
-// wholeOf returns the whole list to which a page belongs; nil if it belongs to none.
+// wholeOf returns the whole list of which a list request reads a page; nil if there is none.
 func wholeOf(ctx context.Context, pred storage.SelectionPredicate) *wholeList {
 	if w, ok := ctx.Value(wholeKey{}).(*wholeList); ok && pred.Limit > 0 {
 		return w

@@ -10,8 +10,9 @@ const (
 	// askTimeout bounds a call of Head, so that waiting callers get an error if the store does not
 	// answer.
 	askTimeout = 5 * time.Second
-	// The next call of Head waits for the callers of the last one to come back and share it: pauseEach
-	// for each of them, about the time to answer one, and at most maxPause.
+	// After a call of Head, the next call waits, so that the callers of the last one can come back and
+	// share it. It waits pauseEach, about the time that one caller needs, for each of them, but at
+	// most maxPause.
 	pauseEach, maxPause = time.Millisecond, 20 * time.Millisecond
 )
 

@@ -95,7 +95,7 @@ type Peers struct {
 	otherPauses map[string]time.Time // the same, as other servers report it; at most maxHeard
 }
 
-// peer is what is known of a server.
+// peer is a server, as far as this one knows it.
 type peer struct {
 	lease   *coordinationv1.Lease // nil if no Lease of the server has been seen
 	renewed time.Time             // by the clock of this server
@@ -165,8 +165,8 @@ func (p *Peers) takesPart(now time.Time) bool {
 }
 
 // Sharing returns how many servers use a host now, including this one, which is about to send a
-// request and need not own the host. The next renewal of its Lease tells the others; until then,
-// all living servers count.
+// request and need not own the host. The next renewal of its Lease announces that to the others;
+// until then, all living servers count.
 func (p *Peers) Sharing(host string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -197,7 +197,7 @@ func (s *peer) asksFor(host string) bool {
 }
 
 // Paused records that a host has requested a pause from this server. The next renewal of its Lease
-// tells the others.
+// announces that to the others.
 func (p *Peers) Paused(host string, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

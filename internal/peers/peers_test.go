@@ -141,7 +141,7 @@ func TestEachKeyHasOneOwner(t *testing.T) {
 	}
 	w.renewFor(3, 0, 1)
 	if w.owners() != byTwo {
-		t.Error("the keys of a server that is gone are not those of the others")
+		t.Error("the others do not own the keys of a server that is gone")
 	}
 	if w.all[0].Lives(w.all[2].self) {
 		t.Error("a server that could not renew its Lease for 11 s lives")

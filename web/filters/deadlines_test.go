@@ -111,8 +111,8 @@ func TestQuietWatchContinues(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer resp.Body.Close()
-			if told, err := io.ReadAll(resp.Body); resp.ProtoMajor != protocol || string(told) != "event\n" || err != nil {
-				t.Errorf("%s: %q, %v", resp.Proto, told, err)
+			if got, err := io.ReadAll(resp.Body); resp.ProtoMajor != protocol || string(got) != "event\n" || err != nil {
+				t.Errorf("%s: %q, %v", resp.Proto, got, err)
 			}
 		})
 	}

@@ -106,8 +106,8 @@ func (bs *Bodies) read(w http.ResponseWriter, r *http.Request, b *Body, limit in
 	return b, nil
 }
 
-// arrived notes that b was read to its end, so that losing its place calls lost instead of ending a
-// Read. It returns false if b has lost its place already.
+// arrived records that b was read to its end, so that losing its place calls lost instead of ending
+// a Read. It returns false if b has lost its place already.
 func (b *Body) arrived(lost func()) bool {
 	b.of.mu.Lock()
 	defer b.of.mu.Unlock()
@@ -203,7 +203,7 @@ func (bs *Bodies) reserve(b *Body, n int) bool {
 	return true
 }
 
-// got notes that bytes of b arrived. It returns false once b has lost its place.
+// got records that bytes of b arrived. It returns false once b has lost its place.
 func (bs *Bodies) got(b *Body) bool {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
@@ -212,9 +212,9 @@ func (bs *Bodies) got(b *Body) bool {
 	return !b.evicted
 }
 
-// evict removes one body from its place. It chooses the caller whose bodies weigh most, and of
-// those the heaviest body; of several, the one that has waited longest. It returns false if every
-// body keeps its place.
+// evict removes one body from its place. It chooses the caller whose bodies weigh most, and the
+// caller's heaviest body. If several are as heavy, it chooses the one that has waited longest. It
+// returns false if every body keeps its place.
 func (bs *Bodies) evict(weight func(*Body) int) bool {
 	share := map[string]int{}
 	for b := range bs.held {

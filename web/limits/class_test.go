@@ -79,7 +79,7 @@ func TestFloodWaitsForItself(t *testing.T) {
 		}
 		for range share - 1 {
 			if <-refused {
-				t.Error("one that waited was refused though places were free")
+				t.Error("a waiting request was refused although places were free")
 			}
 			c.leave(attacker)
 		}

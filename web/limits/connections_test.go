@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// line is a listener to which a test makes connections.
+// line is a listener for connections that a test makes.
 type line struct {
 	net.Listener
 	accept func() (net.Conn, error)

@@ -87,7 +87,7 @@ func (p *place) finish() {
 	p.mine = false
 }
 
-// refuse notes that the body is refused.
+// refuse records that the body is refused.
 func (p *place) refuse() {
 	if p == nil {
 		return

@@ -82,7 +82,7 @@ func TestAttackHeavyBodiesOfOneUserRest(t *testing.T) {
 		h.places.mu.Lock() // the timer that ended the last rest held it
 		defer h.places.mu.Unlock()
 		if len(h.places.shares)+len(h.places.users)+h.places.running != 0 {
-			t.Errorf("what is left of the places: %d shares, %d users, %d running", len(h.places.shares), len(h.places.users), h.places.running)
+			t.Errorf("the places are not free: %d shares, %d users, %d running", len(h.places.shares), len(h.places.users), h.places.running)
 		}
 	})
 }
@@ -135,7 +135,7 @@ func TestSenderThatStallsGivesUpItsPlace(t *testing.T) {
 		_, _ = io.WriteString(w, body[:lightRead+1])
 		before := time.Now()
 		if w := sent(t.Context(), h, "carol", "192.0.2.1:1", strings.NewReader(body)); w.Code != http.StatusOK || time.Since(before) > 2*stalled {
-			t.Errorf("a body behind one that does not arrive: %d after %s", w.Code, time.Since(before))
+			t.Errorf("a body that waits for a stalled one: %d after %s", w.Code, time.Since(before))
 		}
 		_, _ = io.WriteString(w, body[lightRead+1:])
 		w.Close()

@@ -26,8 +26,9 @@ type BodyBound struct {
 	Value int
 }
 
-// weight is the memory of a decoded body with so many bytes and values. It exists in several
-// copies: as received, decoded, converted, and encoded for the storage and for the answer.
+// weight returns the memory that a body with these bytes and values takes when it is decoded. It
+// exists in several copies: as received, decoded, converted, and encoded for the storage and for
+// the answer.
 func (b BodyBound) weight(bytes, values int) int { return 6*bytes + b.Value*values }
 
 // BodyOptions bound the bodies of requests.

@@ -79,13 +79,13 @@ func TestAttackBodiesThatAreHeavy(t *testing.T) {
 		// After some time, two of those that wait get 429.
 		for range 2 {
 			if code := <-answers; code != http.StatusTooManyRequests {
-				t.Errorf("one that waits: %d", code)
+				t.Errorf("a waiting body: %d", code)
 			}
 		}
 		close(release)
 		for range 2 {
 			if code := <-answers; code != http.StatusOK {
-				t.Errorf("one that was decoded: %d", code)
+				t.Errorf("a decoded body: %d", code)
 			}
 		}
 		if n, bytes := h.held.Held(); n != 0 || bytes != 0 {

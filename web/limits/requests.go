@@ -257,7 +257,7 @@ func (t *turn) of(r *http.Request) (http.ResponseWriter, *http.Request) {
 	return responsewriter.WrapForHTTP1Or2(t), r.WithContext(context.WithValue(r.Context(), turnKey{}, t))
 }
 
-// finish ends a turn by cost. What a request still does after its timeout gets no turn.
+// finish ends a turn by cost. A request that still runs after its timeout gets no more turns.
 func (t *turn) finish() {
 	if t.begun.Swap(true) {
 		t.release()

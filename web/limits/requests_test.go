@@ -232,7 +232,7 @@ func TestListsThatAreNotReadHoldUpNoOthers(t *testing.T) {
 	close(unread.release)
 	<-done
 	if held(l.turns) != 0 {
-		t.Errorf("%d turns are held by nobody", held(l.turns))
+		t.Errorf("%d turns are held after all requests", held(l.turns))
 	}
 }
 
@@ -310,7 +310,7 @@ func TestAttackListsThatAreReadKeepTheirTurn(t *testing.T) {
 				t.Errorf("a reader that takes %s: the turn is kept during two writes: %v, want %v; after them %v", takes, kept, want, mine)
 			}
 			if held(turns) != 0 {
-				t.Errorf("%d turns are held by nobody", held(turns))
+				t.Errorf("%d turns are held after all requests", held(turns))
 			}
 		}
 	})
@@ -397,7 +397,7 @@ func TestListsThatPauseHoldUpNoOthers(t *testing.T) {
 	})
 	served(t, &pausing, httptest.NewRecorder(), "list")
 	if held(l.turns) != 0 {
-		t.Errorf("%d turns are held by nobody", held(l.turns))
+		t.Errorf("%d turns are held after all requests", held(l.turns))
 	}
 	Pause(t.Context())() // the request has no turn to give up
 }

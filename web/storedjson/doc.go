@@ -7,7 +7,7 @@
 //
 // The package stands between the registries and any storage.Interface, as a watch cache does. A
 // [Getter] gives each storage a codec that leaves objects as they are, so a watch delivers an
-// [Object]. The Object is decoded only if a client asks for another encoding, and encoded once for
+// [Object]. The Object is decoded only if a client wants another encoding, and is encoded once for
 // each encoding. That works with every storage, also with Kubernetes' etcd3 store. A storage that
 // is a [Source] is also read directly, by [Getter.Serve].
 package storedjson

@@ -61,7 +61,7 @@ type run struct {
 	filecache.Run[sums]
 	// framed has the same objects with event texts instead of commas, if a watch gets them
 	framed []byte
-	sum    gzipparts.Sum // of what is sent
+	sum    gzipparts.Sum // of the sent bytes
 }
 
 func (r *run) bytes() []byte {
@@ -276,7 +276,7 @@ func (f *encoding) fill(ctx context.Context, p *scan, objects []stored, ids []in
 }
 
 // next appends one or more of objects, from the first on, to run. It encodes them or, with keep,
-// takes what the cache has under their ids.
+// takes them from the cache by their ids.
 func (f *encoding) next(ctx context.Context, p *scan, run *run, objects []stored, ids []int64, keep bool) error {
 	if keep {
 		if f.kept.Append(&run.Run, ids, p.run); len(run.Items) > 0 {

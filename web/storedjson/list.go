@@ -15,7 +15,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/storedjson/internal/gzipparts"
 )
 
-// gzipThreshold is the length from which the API server compresses lists, too.
+// gzipThreshold is the length above which the API server compresses lists, too.
 const gzipThreshold = 128 << 10
 
 // listMaxWait is how long a list waits for memory.

@@ -13,7 +13,7 @@ type memoryPool struct {
 	size int64
 }
 
-// newMemoryPool returns size bytes of memory, of which one user may hold at most share.
+// newMemoryPool returns a pool of size bytes. One user may hold at most share of them.
 func newMemoryPool(size, share int64) *memoryPool { return &memoryPool{room.New(size, share), size} }
 
 // reservation is the part of a memoryPool that one answer holds.

@@ -83,7 +83,7 @@ func TestInformersShareOnePass(t *testing.T) {
 			}
 		}
 		if reads := l.transformer.GetReadsAndReset(); reads > 2*objects {
-			t.Errorf("%s: %d informers read %d objects, of which there are %d", name, informers, reads, objects)
+			t.Errorf("%s: %d informers read %d objects of %d", name, informers, reads, objects)
 		}
 	}
 }
@@ -134,7 +134,7 @@ func TestInformersInStepShareOnePass(t *testing.T) {
 		all.Wait()
 		// Two informers may both encode some objects, if one begins in the middle of the other's objects.
 		if reads := l.transformer.GetReadsAndReset(); reads > 3*objects {
-			t.Errorf("%s: %d informers read %d objects, of which there are %d", name, informers, reads, objects)
+			t.Errorf("%s: %d informers read %d objects of %d", name, informers, reads, objects)
 		}
 	}
 }

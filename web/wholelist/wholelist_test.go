@@ -53,7 +53,7 @@ type lister struct {
 	*kubestore.Store
 	rest.TableConvertor
 	most *int  // objects of a page
-	page int64 // ends a page after so many objects, as the bytes of large ones do; 0 for never
+	page int64 // ends a page after this many objects, as large objects do; 0 for never
 }
 
 func (lister) NewList() runtime.Object { return &example.PodList{} }
@@ -196,13 +196,13 @@ func TestJoinedIsTheSame(t *testing.T) {
 	}
 }
 
-// sameAnswer compares the answers of both handlers. The joined one may have at most most objects in
-// memory.
-func (f *fixture) sameAnswer(t *testing.T, query url.Values, header http.Header, most int) {
+// sameAnswer compares the answers of both handlers. The joined one may have at most limit objects
+// in memory.
+func (f *fixture) sameAnswer(t *testing.T, query url.Values, header http.Header, limit int) {
 	t.Helper()
 	want := ask(t, f.alone, query, header)
 	f.most = 0
-	got, name := ask(t, f.joined, query, header), fmt.Sprint(most, query, header)
+	got, name := ask(t, f.joined, query, header), fmt.Sprint(limit, query, header)
 	for _, h := range []string{"Content-Type", "Content-Encoding", "Vary"} {
 		if want.Header().Get(h) != got.Header().Get(h) {
 			t.Errorf("%s: %s is %q, not %q", name, h, got.Header().Get(h), want.Header().Get(h))
@@ -211,7 +211,7 @@ func (f *fixture) sameAnswer(t *testing.T, query url.Values, header http.Header,
 	if a, b := bodyOf(t, want), bodyOf(t, got); want.Code != got.Code || a != b {
 		t.Fatalf("%s: %d %.300q, not %d %.300q", name, got.Code, b, want.Code, a)
 	}
-	if f.most > most {
+	if f.most > limit {
 		t.Errorf("%s: %d objects were in memory", name, f.most)
 	}
 }
@@ -325,7 +325,7 @@ func TestListWaitsForRoom(t *testing.T) {
 		f.alone.ServeHTTP(w, r)
 	}), Options{Serializer: codecs, Pages: kubestore.WholeList})
 	if got, want := ask(t, h, nil, http.Header{}).Body.String(), ask(t, f.alone, nil, http.Header{}).Body.String(); got != want || refused != 1 {
-		t.Errorf("a list of which a page was refused %d times has %d bytes, not %d", refused, len(got), len(want))
+		t.Errorf("a list with %d refused pages has %d bytes, not %d", refused, len(got), len(want))
 	}
 }
 

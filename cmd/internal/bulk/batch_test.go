@@ -268,7 +268,7 @@ func TestImportOutlivesARestartOfTheRegistry(t *testing.T) {
 				t.Errorf("%d done, %d failed after %s:\n%s", r.Done, r.Failed, took, errOut)
 			}
 			if !strings.Contains(errOut, registry.Host+" does not answer; it is tried again in 1s, and ") {
-				t.Errorf("it is not said:\n%s", errOut)
+				t.Errorf("the notice is missing:\n%s", errOut)
 			}
 		})
 	}
@@ -345,10 +345,10 @@ func TestImportGivesUpARegistryThatRefuses(t *testing.T) {
 				t.Errorf("%d were not tried, want 19:\n%s", n, errOut)
 			}
 			if strings.Contains(errOut, "asks") || strings.Contains(errOut, "asked") || strings.Contains(errOut, "try again in") {
-				t.Errorf("nobody asked:\n%s", errOut)
+				t.Errorf("a pause was reported:\n%s", errOut)
 			}
 			if !strings.Contains(errOut, registry.Host+" refuses requests; it is tried again in 1s, and 20 references wait for it: ") {
-				t.Errorf("it is not said:\n%s", errOut)
+				t.Errorf("the notice is missing:\n%s", errOut)
 			}
 		})
 	}
@@ -376,7 +376,7 @@ func TestImportWaitsForARegistryThatCounts(t *testing.T) {
 		t.Errorf("%d done, %d failed after %s:\n%s", r.Done, r.Failed, took, errOut)
 	}
 	if strings.Contains(errOut, "asks") {
-		t.Errorf("nobody asked:\n%s", errOut)
+		t.Errorf("a pause was reported:\n%s", errOut)
 	}
 }
 
@@ -405,7 +405,7 @@ func TestARefusedReferenceKeepsNobodyWaiting(t *testing.T) {
 				t.Errorf("%d done, %d failed after %s:\n%s", r.Done, r.Failed, took, errOut)
 			}
 			if strings.Contains(errOut, "asks") || strings.Contains(errOut, "not tried") {
-				t.Errorf("nobody asked, and all were tried:\n%s", errOut)
+				t.Errorf("a pause was reported, or a reference was not tried:\n%s", errOut)
 			}
 		})
 	}
@@ -448,14 +448,14 @@ func TestRefusedSignaturesKeepNobodyWaiting(t *testing.T) {
 				}
 				images := &registrytest.Images{}
 				_, errOut, r := batchRun{limits: patient, jobs: imports(t, references...), good: registry, clock: clock, finder: finder, images: images}.run(t)
-				failed, told := 1, "error: looking for signatures: "+registry.Host+"/team/app:refused: "
+				failed, reported := 1, "error: looking for signatures: "+registry.Host+"/team/app:refused: "
 				if strings.HasPrefix(place, "/referrers/") {
-					failed, told = 0, "warning: "+registry.Host+"/team/app:refused: page 1 of the referrers cannot be read" // the signatures under tags were read
+					failed, reported = 0, "warning: "+registry.Host+"/team/app:refused: page 1 of the referrers cannot be read" // the signatures under tags were read
 				}
 				if took := clock.Since(began); r.Done != 11-failed || r.Failed != failed || took > tc.top {
 					t.Errorf("%d done, %d failed after %s:\n%s", r.Done, r.Failed, took, errOut)
 				}
-				if !strings.Contains(errOut, told) || strings.Contains(errOut, "not tried") {
+				if !strings.Contains(errOut, reported) || strings.Contains(errOut, "not tried") {
 					t.Errorf("the failure is not reported, or the reference was not tried:\n%s", errOut)
 				}
 				image, err := images.Get(t.Context(), refused, metav1.GetOptions{})

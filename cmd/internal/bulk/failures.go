@@ -9,8 +9,8 @@ import (
 )
 
 // failures is the file of --failures: a line for each reference to try again, as -f reads it. The
-// new file replaces an old one when the run ends, so that a run that is killed leaves the one that
-// it may have read its references from. A nil *failures discards everything.
+// new file replaces an old one when the run ends. So a killed run leaves the old file, which it may
+// have read its references from. A nil *failures discards everything.
 type failures struct {
 	path string
 	file *os.File // beside path, or at it if that is not a regular file, such as a pipe

@@ -44,7 +44,7 @@ type trials struct {
 }
 
 const (
-	// maxBusy is how long a registry may go on to request pauses or refuse. Registries count requests
+	// maxBusy is how long a registry may keep requesting pauses or refusing. Registries count requests
 	// over at most six hours, as Docker Hub does.
 	maxBusy = 6 * time.Hour
 	// A registry that has answered before is given up, and its jobs are not tried, after it has failed

@@ -32,7 +32,7 @@ type APIRetry struct {
 
 	mu         sync.Mutex
 	answered   bool
-	lastNotice time.Time // when a message last said that the server is away
+	lastNotice time.Time // when the last message about this was printed
 }
 
 // Images returns images that wait while their API server is away. They keep tags if images does.

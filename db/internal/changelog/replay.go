@@ -2,9 +2,9 @@ package changelog
 
 import "sync"
 
-// Replay caches the events that were last read from the file. So watchers that are about equally
-// far behind, for instance because all come back after a restart, share them and their memos
-// (Event.Memo), as they share the log.
+// Replay caches the events that were last read from the file. Watchers that are about equally far
+// behind, for instance after a restart, share these events and their memos (Event.Memo), as they
+// share the log's.
 type Replay struct {
 	MaxBytes int64
 
