@@ -75,7 +75,7 @@ func TestWhatComesSlowlyGivesWay(t *testing.T) {
 	}
 	stalled.Release()
 
-	// If no other piece is late, or all of them together are too small, the last one gives way.
+	// If no other piece is late, the last one gives way.
 	last := m.piece("last", 16<<20, 8<<20)
 	if err := last.Take(16 << 20); !errors.Is(err, ErrGaveWay) {
 		t.Errorf("a piece that does not fit: %v", err)
