@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	// maxMessage is larger than any etcd's own limit (--max-request-bytes), so that etcd reports what
-	// is too large.
+	// maxMessage is larger than any etcd's own limit (--max-request-bytes), so that etcd itself
+	// refuses a larger object.
 	maxMessage = 64 << 20
 	// pageKeys is how many keys are read at a time to fill a copy.
 	pageKeys = 200

@@ -172,7 +172,7 @@ func (s *Store) parseMark(value []byte) (*mark, error) {
 
 // isMark reports whether a key is the mark, which copies leave out. If a later release has raised
 // the format, and the mark in etcd still shows it, isMark fails with a *ClaimError: this release
-// would misread what follows.
+// would misread later values.
 func (s *Store) isMark(ctx context.Context, kv *mvccpb.KeyValue, deleted bool) (is bool, err error) {
 	if key, ok := strings.CutPrefix(string(kv.Key), s.prefix); !ok || key != markKey {
 		return false, nil

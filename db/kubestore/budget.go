@@ -48,7 +48,7 @@ type budget struct {
 	user func(context.Context) string
 
 	mu   sync.Mutex
-	held map[listing]int64 // of lists
+	held map[listing]int64 // bytes that lists hold
 }
 
 // listing are the lists of one request below one prefix.

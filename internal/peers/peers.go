@@ -46,8 +46,8 @@ const (
 	leaseOf     = "tidewaiter"
 
 	// A server counts as gone when its Lease was not renewed for duration. A server that could not
-	// renew its own Lease for deadline begins no more work. It is shorter, so that clocks of different
-	// speeds do no harm.
+	// renew its own Lease for deadline begins no more work. deadline is shorter than duration, so that
+	// clocks of different speeds do no harm.
 	duration = 10 * time.Second
 	deadline = 7 * time.Second
 	renewal  = 2 * time.Second
@@ -110,8 +110,8 @@ func New(c clock.WithTicker) (*Peers, error) {
 		return nil, err
 	}
 	c = cmp.Or[clock.WithTicker](c, clock.RealClock{})
-	// Kubernetes' controllers name themselves so. Each start has another name: what an earlier one
-	// began has ended.
+	// Kubernetes' controllers have names of this form. Each start has a new name, because the work of
+	// the earlier start has ended.
 	return &Peers{self: host + "_" + string(uuid.NewUUID()), clock: c, seen: map[string]*peer{}, asked: map[string]time.Time{}, ownPauses: map[string]time.Time{}, otherPauses: map[string]time.Time{}}, nil
 }
 

@@ -20,7 +20,7 @@ import (
 
 // BodyBound bounds one body.
 type BodyBound struct {
-	// Bytes and Values are the most that a body may have. Values are fields and elements of lists.
+	// Bytes and Values bound a body. Values are fields and elements of lists.
 	Bytes, Values int
 	// Value is the weight of one value in bytes: what decoding and checking it takes.
 	Value int
@@ -148,8 +148,7 @@ func (l *bodyLimits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // that sends it may have a turn already, and waits for its answer.
 func fromWithin(r *http.Request) bool { return r.RemoteAddr == localRemote }
 
-// localRemote is the address of the other end of a connection of dial, which no other connection
-// has.
+// localRemote is the remote address of a connection within the process. No other connection has it.
 const localRemote = "pipe"
 
 var errManyValues = errors.New("the body has too many values")
