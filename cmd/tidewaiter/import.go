@@ -230,14 +230,14 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 		}
 		jobs = nil // the batch keeps what is left of them
 		if to.Config != nil && !o.noSignatures {
-			demanded.Ask(ctx, to.Config)
+			demanded.Read(ctx, to.Config)
 		}
 		if to.packages != nil {
 			im.KeepPackages(to.packages)
 		}
 		images := to.images
 		if to.Config != nil {
-			patience := &bulk.APIRetry{Clock: clock.RealClock{}, Say: progress.Note}
+			patience := &bulk.APIRetry{Clock: clock.RealClock{}, Print: progress.Note}
 			images = func() importer.Images { return patience.Images(to.images()) }
 		}
 		b := bulk.New(im, images, o.jobs, &o.selection, report, progress)

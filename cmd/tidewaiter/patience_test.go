@@ -78,7 +78,7 @@ func TestImportWaitsForTheAPIServer(t *testing.T) {
 			t.Fatal(ierr)
 		}
 		t.Cleanup(im.Close)
-		patience := &bulk.APIRetry{Clock: clock, Say: progress.Note}
+		patience := &bulk.APIRetry{Clock: clock, Print: progress.Note}
 		b := bulk.New(im, func() importer.Images { return patience.Images(images) }, 4, &bulk.Selection{}, r, progress)
 		var references []string
 		for i := range 20 {
@@ -122,7 +122,7 @@ func TestImportWaitsForTheAPIServer(t *testing.T) {
 func TestPatienceHasAnEnd(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
-	p, began := &bulk.APIRetry{Clock: clock, Say: func(string) {}}, clock.Now()
+	p, began := &bulk.APIRetry{Clock: clock, Print: func(string) {}}, clock.Now()
 	if p.Waits(syscall.ECONNREFUSED, began) {
 		t.Error("a server that never answered is waited for")
 	}

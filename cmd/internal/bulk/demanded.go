@@ -34,8 +34,8 @@ func (d *DemandedBy) Demands(image reference.Reference) (signatures, attestation
 	return d.set.Demands(image)
 }
 
-// Ask reads the policies of a server. The server shows policies from files as objects, too.
-func (d *DemandedBy) Ask(ctx context.Context, config *restclient.Config) {
+// Read reads the policies of a server. The server shows policies from files as objects, too.
+func (d *DemandedBy) Read(ctx context.Context, config *restclient.Config) {
 	set, err := shownPolicies(ctx, config)
 	if err != nil {
 		slog.Debug("The server does not show its policies, so each image is searched for everything that a policy may demand", "err", err)

@@ -28,7 +28,8 @@ const MaxAway = 5 * time.Minute
 // answered.
 type APIRetry struct {
 	Clock clock.Clock
-	Say   func(string)
+	// Print prints the message that the import waits for the server.
+	Print func(string)
 
 	mu         sync.Mutex
 	answered   bool
@@ -75,7 +76,7 @@ func (p *APIRetry) Waits(err error, began time.Time) bool {
 		return false
 	case p.lastNotice.IsZero() || now.Sub(p.lastNotice) >= MaxAway:
 		p.lastNotice = now
-		p.Say(fmt.Sprintf("the API server does not answer; the import waits for it, up to %s: %v", MaxAway, err))
+		p.Print(fmt.Sprintf("the API server does not answer; the import waits for it, up to %s: %v", MaxAway, err))
 	}
 	return true
 }
