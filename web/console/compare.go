@@ -37,9 +37,11 @@ type comparison struct {
 	Whole       bool // both are known
 	Same        bool
 	Differences []difference
-	Layers      []layerPair
-	SizeA       int64
-	SizeB       int64
+	// LeftOut says that the API does not hold the config of an image.
+	LeftOut bool
+	Layers  []layerPair
+	SizeA   int64
+	SizeB   int64
 }
 
 // compare shows what differs between two images.
@@ -85,7 +87,7 @@ func (c *comparison) fill() {
 		}
 	}
 	add("Architecture", "", a.Content.Architecture, b.Content.Architecture)
-	if x, y := a.Content.Config, b.Content.Config; x != nil && y != nil {
+	if x, y := a.config(), b.config(); x != nil && y != nil {
 		add("Entrypoint", "", words(x.Entrypoint), words(y.Entrypoint))
 		add("Command", "", words(x.Cmd), words(y.Cmd))
 		add("User", "", x.User, y.User)
@@ -94,6 +96,8 @@ func (c *comparison) fill() {
 		add("Volumes", "", text(joined(slices.Sorted(maps.Keys(x.Volumes)), ", ")), text(joined(slices.Sorted(maps.Keys(y.Volumes)), ", ")))
 		c.maps("Environment", variables(x.Env), variables(y.Env))
 		c.maps("Label", x.Labels, y.Labels)
+	} else {
+		c.LeftOut = a.lacksConfig() || b.lacksConfig()
 	}
 	inA, inB := layerNames(a.Layers), layerNames(b.Layers)
 	for _, l := range a.Layers {

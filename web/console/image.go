@@ -249,7 +249,7 @@ func (d *imageView) fill() {
 		}
 	}
 	d.layers()
-	if c := d.Image.Content.Config; c != nil {
+	if c := d.Image.config(); c != nil {
 		add := func(name string, value text) {
 			if value != "" {
 				d.Config = append(d.Config, [2]text{text(name), value})

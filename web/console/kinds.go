@@ -1,6 +1,9 @@
 package console
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // The types below have the fields of the API's kinds that pages show.
 
@@ -269,6 +272,30 @@ type imageConfig struct {
 	Cmd          []text            `json:"Cmd"`
 	WorkingDir   text              `json:"WorkingDir"`
 	Labels       map[text]text     `json:"Labels"`
+}
+
+// config says how the image runs. The API leaves it out of dockerImageMetadata if it is so long
+// that it has room only once, in dockerImageConfig.
+func (i *image) config() *imageConfig {
+	if i.Content.Config != nil || i.Config == "" || i.Metadata.Annotations["tidewaiter.dev/artifact-type"] != "" {
+		return i.Content.Config
+	}
+	var whole struct {
+		Config *imageConfig `json:"config"`
+	}
+	if json.Unmarshal([]byte(i.Config), &whole) != nil {
+		return nil
+	}
+	return whole.Config
+}
+
+// lacksConfig reports whether the image has a config that the API does not hold.
+func (i *image) lacksConfig() bool {
+	var left struct {
+		Config json.RawMessage `json:"config"`
+	}
+	_ = json.Unmarshal([]byte(i.Metadata.Annotations["tidewaiter.dev/left-out"]), &left)
+	return left.Config != nil
 }
 
 type imageLayer struct {

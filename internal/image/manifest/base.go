@@ -29,7 +29,7 @@ func BaseOf(image *imagev1.Image) (name, digest string) {
 			name, digest = m.Annotations[baseName], m.Annotations[baseDigest]
 		}
 	}
-	if bytes.Contains(image.DockerImageMetadata.Raw, []byte(basePrefix)) {
+	if bytes.Contains(image.DockerImageMetadata.Raw, []byte(basePrefix)) || mayBeShort(image) && strings.Contains(image.DockerImageConfig, basePrefix) {
 		if metadata, err := Metadata(image); err == nil && metadata.Config != nil {
 			name, digest = cmp.Or(name, metadata.Config.Labels[baseName]), cmp.Or(digest, metadata.Config.Labels[baseDigest])
 		}

@@ -226,20 +226,25 @@ func (m *Manifest) metadata(image *imagev1.Image, config *Config, children []*im
 			d.ID = printable.Line(config.ID, 0)
 			d.Size = m.sizeWith(image)
 		}
-		d.Parent, d.Comment, d.Container = config.Parent, config.Comment, config.Container
-		d.DockerVersion, d.Author, d.Architecture = config.DockerVersion, config.Author, config.Architecture
-		for _, text := range []*string{&d.Parent, &d.Comment, &d.Container, &d.DockerVersion, &d.Author, &d.Architecture} {
-			*text = printable.Text(*text)
-		}
-		if config.Created != nil {
-			d.Created = metav1.Time{Time: config.Created.UTC()}
-		}
-		d.Config = config.Config.docker()
-		if c := config.ContainerConfig.docker(); c != nil {
-			d.ContainerConfig = *c
-		}
+		config.tell(&d)
 	}
 	return json.Marshal(d)
+}
+
+// tell sets the fields of d that follow from a config alone.
+func (c *Config) tell(d *docker10.DockerImage) {
+	d.Parent, d.Comment, d.Container = c.Parent, c.Comment, c.Container
+	d.DockerVersion, d.Author, d.Architecture = c.DockerVersion, c.Author, c.Architecture
+	for _, text := range []*string{&d.Parent, &d.Comment, &d.Container, &d.DockerVersion, &d.Author, &d.Architecture} {
+		*text = printable.Text(*text)
+	}
+	if c.Created != nil {
+		d.Created = metav1.Time{Time: c.Created.UTC()}
+	}
+	d.Config = c.Config.docker()
+	if before := c.ContainerConfig.docker(); before != nil {
+		d.ContainerConfig = *before
+	}
 }
 
 // created dates an index: by its annotation, else by its newest known child, else not at all.
@@ -260,8 +265,19 @@ func (m *Manifest) created(children []*imagev1.Image) time.Time {
 }
 
 // Metadata decodes the dockerImageMetadata of image, as Kubernetes' clients do. Absent metadata is
-// the zero DockerImage.
+// the zero DockerImage. What the metadata lacks because it would be too long is read from the
+// config.
 func Metadata(image *imagev1.Image) (*docker10.DockerImage, error) {
+	d, err := metadataAsIs(image)
+	if err == nil && d.Config == nil && mayBeShort(image) && image.Annotations[annotation.ArtifactType] == "" {
+		if config, unread := ConfigOf(image); unread == nil {
+			config.tell(d)
+		}
+	}
+	return d, err
+}
+
+func metadataAsIs(image *imagev1.Image) (*docker10.DockerImage, error) {
 	d := &docker10.DockerImage{}
 	if len(image.DockerImageMetadata.Raw) == 0 {
 		return d, nil

@@ -40,8 +40,10 @@ const (
 // Bounds of what Fit keeps, in bytes of JSON. An Image is at most 3 MiB, the API server's limit on
 // a request: the rest is for signatures, their verdicts and what others write.
 const (
-	// maxContent is for manifest and config together with what is derived from them.
-	maxContent = 1 << 20
+	// maxContent is for manifest and config together with what is derived from them. A config of
+	// 1 MiB fits, in which a quarter of the bytes may be ones that take two in JSON. The rest of the
+	// 1.5 MiB that etcd takes by default is for signatures.
+	maxContent = 5 << 18
 	// maxMetadata is for dockerImageMetadata where its config is left out.
 	maxMetadata = 256 << 10
 	// surelyFits is a length at which manifest and config together always fit: a byte takes at most
@@ -107,7 +109,7 @@ func Fit(image *imagev1.Image) error {
 	if err := Derive(&derived); err != nil {
 		return err
 	}
-	short, err := shorten(&derived)
+	short, err := shorten(&derived, maxMetadata)
 	if err != nil {
 		return err
 	}
@@ -171,11 +173,39 @@ func size(image *imagev1.Image) int {
 	return len(b)
 }
 
-// shorten returns the metadata of image. If it is too long, it goes without how to run the image,
-// then without what people wrote.
-func shorten(image *imagev1.Image) ([]byte, error) {
+// mayBeShort reports whether manifest and config of an image are so long that the metadata derived
+// from them may be short, see fitting.
+func mayBeShort(image *imagev1.Image) bool {
+	return image.DockerImageConfig != "" && len(image.DockerImageManifest)+len(image.DockerImageConfig) > surelyFits
+}
+
+// fitting returns metadata as it is, or short if only then the content of image has at most
+// maxContent: labels and environment are in the config, too.
+func (m *Manifest) fitting(image *imagev1.Image, metadata []byte) ([]byte, error) {
+	if !mayBeShort(image) {
+		return metadata, nil
+	}
+	content := imagev1.Image{
+		DockerImageManifest: image.DockerImageManifest, DockerImageConfig: image.DockerImageConfig,
+		DockerImageLayers: m.imageLayers(image),
+	}
+	room := maxContent - size(&content)
+	content.DockerImageMetadata.Raw = metadata
+	if size(&content) <= maxContent {
+		return metadata, nil
+	}
+	short, err := shorten(&content, max(room, 0))
+	if err != nil || len(short) > room { // the config is left out, see Fit
+		return metadata, err
+	}
+	return short, nil
+}
+
+// shorten returns the metadata of image. If it has more than limit bytes, it goes without how to
+// run the image, then without what people wrote.
+func shorten(image *imagev1.Image, limit int) ([]byte, error) {
 	raw := image.DockerImageMetadata.Raw
-	d, err := Metadata(image)
+	d, err := metadataAsIs(image)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +215,7 @@ func shorten(image *imagev1.Image) ([]byte, error) {
 		func() { d.Parent, d.Comment, d.Container, d.DockerVersion, d.Author = "", "", "", "", "" },
 		func() { d.Architecture = "" },
 	} {
-		if len(raw) <= maxMetadata {
+		if len(raw) <= limit {
 			break
 		}
 		drop()

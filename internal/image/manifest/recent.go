@@ -91,6 +91,9 @@ func (m *Manifest) checkConfig(image *imagev1.Image) (*checked, error) {
 	if err != nil {
 		return nil, err
 	}
+	if metadata, err = m.fitting(image, metadata); err != nil {
+		return nil, err
+	}
 	c := &checked{config, metadata}
 	if max(len(image.DockerImageManifest), len(key.config), len(metadata)) <= recentBytes {
 		recentChecked.Add(key, c)

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -20,8 +21,8 @@ func TestConfigsThatAreLeftOut(t *testing.T) {
 		bytes   int
 		leftOut bool
 	}{
-		{"labels", 450_000, false}, {"labels", 530_227, true},
-		{"history", 900_000, false}, {"history", 1_050_000, true},
+		{"labels", 450_000, false}, {"labels", 530_227, false}, {"labels", 1 << 20, false}, {"labels", 1_320_000, true},
+		{"history", 900_000, false}, {"history", 1 << 20, false}, {"history", 1_320_000, true},
 	} {
 		image := ofLength(t, tc.of, tc.bytes)
 		if err := manifest.Fit(image); err != nil {
@@ -53,4 +54,34 @@ func ofLength(t *testing.T, of string, length int) *imagev1.Image {
 	raw := fmt.Sprintf(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":{"mediaType":"application/vnd.oci.image.config.v1+json","digest":"sha256:%x","size":%d},"layers":[]}`, sha256.Sum256(config), len(config))
 	name := fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(raw)))
 	return &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: name}, DockerImageReference: "r.example.com/app@" + name, DockerImageManifest: raw, DockerImageConfig: string(config)}
+}
+
+// Labels that have no room in the metadata beside the config are read from the config, and what is
+// derived stays the same: the server computes it again.
+func TestLabelsOfLargeConfigs(t *testing.T) {
+	for _, length := range []int{530_227, 700_000, 1 << 20} {
+		image := ofLength(t, "labels", length)
+		if err := manifest.Derive(image); err != nil {
+			t.Fatal(err)
+		}
+		whole := length < 600_000
+		if got := len(image.DockerImageMetadata.Raw); (got > length/2) != whole || got > 5<<18 {
+			t.Errorf("the metadata of a config of %d bytes has %d", length, got)
+		}
+		b, err := json.Marshal(image)
+		if err != nil || len(b) > 5<<18+2000 {
+			t.Errorf("the Image of a config of %d bytes has %d, %v", length, len(b), err)
+		}
+		metadata, err := manifest.Metadata(image)
+		if err != nil || metadata.Config == nil || len(metadata.Config.Labels["description"]) != length-400 || metadata.Architecture != "amd64" {
+			t.Errorf("of %d bytes: %v", length, err)
+		}
+		again := image.DeepCopy()
+		if err := manifest.Derive(again); err != nil || !reflect.DeepEqual(image, again) {
+			t.Errorf("derived twice it is another: %v", err)
+		}
+		if err := manifest.Fit(again); err != nil || !reflect.DeepEqual(image, again) {
+			t.Errorf("what fits is changed: %v", err)
+		}
+	}
 }

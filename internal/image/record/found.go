@@ -100,9 +100,9 @@ func isFound(all map[string]annotation.Repository, part string) bool {
 }
 
 // maxOffered bounds an Image that is offered to the server, in bytes of JSON. The server takes
-// requests of 3 MiB. Content is at most 1 MiB, and held signatures that are not trusted are at most
-// 256 KiB in base64, so any single signature can be offered.
-const maxOffered = 11 << 18
+// requests of 3 MiB. Content is at most 1.25 MiB, and held signatures that are not trusted are at
+// most 256 KiB in base64, so any single signature can be offered.
+const maxOffered = 23 << 17
 
 // encodedSize is about how many bytes a signature takes in an Image: base64 and what surrounds it.
 func encodedSize(s imagev1.ImageSignature) int { return len(s.Content)*4/3 + 512 }

@@ -28,7 +28,7 @@ const (
 const MaxItems = 100
 
 // MaxBytes bounds the items of a record, in bytes of JSON. The server takes requests of 3 MiB.
-const MaxBytes = 11 << 18
+const MaxBytes = 23 << 17
 
 // ErrUnsupported says that an item cannot be recorded by an ImageRecord: the server takes none, or
 // the item is too large for one.
