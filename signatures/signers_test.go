@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -101,6 +102,31 @@ func TestSignersWithSeveralNames(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Of several signers who are revoked, those are named that no policy knows; a text with more keys
+// than are read is refused.
+func TestUnknownAmongRevokedSigners(t *testing.T) {
+	t.Parallel()
+	key, stranger := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
+	set := signaturestest.Set(t, signaturestest.TrustKey(key, nil), "")
+	for text, unknown := range map[string]int{string(key.PEM): 0, string(key.PEM) + string(stranger.PEM): 1, string(stranger.PEM): 1, strings.Repeat("0", 64) + "," + strings.Repeat("1", 40): 2} {
+		signers, err := policy.ParseSigners(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		without, err := set.Revoke(signers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := strings.Split(signers.String(), ", ")
+		if got := without.Unmet(signers); !slices.Equal(got, all[len(all)-unknown:]) {
+			t.Errorf("of %s these are unknown: %s", signers, got)
+		}
+	}
+	if _, err := policy.ParseSigners(strings.Repeat(string(key.PEM), 65)); err == nil || !strings.Contains(err.Error(), "more than 64 keys") {
+		t.Errorf("65 keys: %v", err)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/internal/table"
 	"github.com/tidewaiter/tidewaiter/signatures"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
 const (
@@ -151,7 +152,7 @@ func (f *projection) all(ctx context.Context) error {
 			}
 			f.doubt("images", fmt.Errorf("there was time for %s, and there are %s", table.Quantity(f.status.Summary.Examined, "image"), left))
 			f.complete = false
-			f.then.unseen = nil // policies may cover the others
+			f.then.unseen, f.then.revoked = nil, policy.Signers{} // policies may cover the others, and signers have signed them
 			return nil
 		}
 		options.Continue = page.Continue

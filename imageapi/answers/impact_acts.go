@@ -62,7 +62,7 @@ func (a *Answerer) scenarios(ctx context.Context, spec *ImpactReviewSpec) (now, 
 	case spec.RevokeSigner != "":
 		signers, err := policy.ParseSigners(spec.RevokeSigner)
 		if err == nil {
-			future.revoked = signers.String()
+			future.revoked = signers
 			future.set, err = set.Revoke(signers)
 		}
 		if err != nil {
@@ -81,9 +81,9 @@ func (a *Answerer) scenarios(ctx context.Context, spec *ImpactReviewSpec) (now, 
 type scenario struct {
 	set, before *policy.Set
 	now         time.Time
-	ages        time.Time // says what knowledge about tags is too old
-	later       bool      // now is not the present
-	revoked     string    // the signers that are no longer trusted
+	ages        time.Time      // says what knowledge about tags is too old
+	later       bool           // now is not the present
+	revoked     policy.Signers // they are no longer trusted
 	// policies that are applied and cover no reference that was seen so far
 	unseen []*policy.Policy
 }
@@ -132,13 +132,12 @@ func (s scenario) uncovering() (all []string) {
 	return all
 }
 
-// doubt says why the act may be about nothing that is known, once images were judged by it; it is
-// empty if it is not.
-func (s scenario) doubt() string {
-	if s.revoked == "" || s.set.Met() {
-		return ""
+// unmet says which signers that are no longer trusted may be misspelt, once images were judged.
+func (s scenario) unmet() (all []string) {
+	for _, name := range s.set.Unmet(s.revoked) {
+		all = append(all, printable.Line(fmt.Sprintf("no policy names the signer %s, and none trusts a signature by it: is it spelt as tidewaiter describe shows it?", name), maxText))
 	}
-	return printable.Line(fmt.Sprintf("no policy names the signer %s, and none trusts a signature by it: is it spelt as tidewaiter describe shows it?", s.revoked), maxText)
+	return all
 }
 
 // verify writes its verdicts into an image. above finds indexes that vouch for it under a verdict's

@@ -366,7 +366,7 @@ func (f *projection) strange() string {
 	case f.spec.LoseRegistry != "" && !f.known:
 		return fmt.Sprintf("no image, tag or pod is known of the registry %s: is it the host, with the port, that references have?", f.spec.LoseRegistry)
 	}
-	return f.then.doubt()
+	return ""
 }
 
 // finish sums up.
@@ -376,7 +376,8 @@ func (f *projection) finish() {
 	s := &f.status.Summary
 	s.Images, s.Workloads = int32(f.images), int32(len(f.workloads))
 	_, known := f.Use.Pods("", nil)
-	doubts := f.then.uncovering() // also if other policies that are applied cover something
+	// of each policy that is applied and each signer, also if others of them touch something
+	doubts := append(f.then.uncovering(), f.then.unmet()...)
 	if reason := f.strange(); reason != "" {
 		doubts = append(doubts, reason)
 	}

@@ -105,7 +105,10 @@ func (s *Set) remove(key types.NamespacedName) {
 // do not change.
 func (s *Set) Revoke(signers Signers) (*Set, error) {
 	all := s.Policies()
-	signers.met = &atomic.Bool{}
+	signers.met = make([]*atomic.Bool, len(signers.all))
+	for i := range signers.met {
+		signers.met[i] = &atomic.Bool{}
+	}
 	for i, p := range all {
 		if !p.mayTrust(signers) {
 			continue
@@ -121,25 +124,35 @@ func (s *Set) Revoke(signers Signers) (*Set, error) {
 
 // Distrusts reports whether evidence names a signer that [Set.Revoke] has revoked in the policy.
 func (p *Policy) Distrusts(e *evidence.Evidence) bool {
-	made := p.revoked.made(e)
-	if made {
-		p.revoked.met.Store(true)
+	made := false
+	for i, one := range p.revoked.all {
+		if one.made(e) {
+			made = true
+			p.revoked.met[i].Store(true)
+		}
 	}
 	return made
 }
 
-// Met reports whether a Set from [Set.Revoke] names a revoked signer, or has judged evidence of
-// one. If not, the signer may be misspelt.
-func (s *Set) Met() bool {
-	return slices.ContainsFunc(s.Policies(), func(p *Policy) bool { return p.revoked.met != nil && (p.revoked.met.Load() || p.names(p.revoked)) })
+// Unmet returns those of signers that no policy of a Set from [Set.Revoke] names, and of which it
+// has judged no evidence. They may be misspelt.
+func (s *Set) Unmet(signers Signers) (names []string) {
+	for i, one := range signers.all {
+		if !slices.ContainsFunc(s.Policies(), func(p *Policy) bool {
+			return i < len(p.revoked.met) && (p.revoked.met[i].Load() || p.names(one))
+		}) {
+			names = append(names, one.String())
+		}
+	}
+	return names
 }
 
-// names reports whether a policy explicitly trusts one of the signers.
-func (p *Policy) names(signers Signers) bool {
+// names reports whether a policy explicitly trusts a signer.
+func (p *Policy) names(one signer) bool {
 	if p.Sigstore != nil {
-		return sigstore.Names(p.Sigstore, signers.keys, signers.subject)
+		return sigstore.Names(p.Sigstore, one.ids, one.subject)
 	}
-	return p.GPG != nil && p.mayTrust(signers)
+	return p.GPG != nil && slices.ContainsFunc(p.GPG.Signers(), one.made)
 }
 
 // mayTrust reports whether the policy may trust one of the signers. A certificate's subject is
@@ -150,7 +163,7 @@ func (p *Policy) mayTrust(signers Signers) bool {
 		return slices.ContainsFunc(p.GPG.Signers(), signers.made)
 	case p.Sigstore != nil:
 		if ids, ok := sigstore.KeyIDs(p.Sigstore); ok {
-			return slices.ContainsFunc(ids, func(id string) bool { return slices.Contains(signers.keys, id) })
+			return slices.ContainsFunc(ids, func(id string) bool { return slices.Contains(signers.keys(), id) })
 		}
 	}
 	return true

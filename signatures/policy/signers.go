@@ -18,21 +18,44 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/internal/gpg"
 )
 
-// Signers are keys or a subject, named as in evidence.
+// Signers are some keys or one subject, named as in evidence.
 type Signers struct {
-	keys    []string
+	all []signer
+	// met is set for each of them when evidence of it is judged; nil unless they are from a Set.Revoke
+	met []*atomic.Bool
+}
+
+// signer is a key, with the IDs that it may have, or a subject.
+type signer struct {
+	ids     []string
 	subject string
-	// met is set when evidence of one of them is judged; nil unless they are from a Set.Revoke
-	met *atomic.Bool
 }
 
 // String returns the IDs of the keys, or the subject.
 func (s Signers) String() string {
-	return cmp.Or(s.subject, strings.Join(s.keys, ", "))
+	names := make([]string, len(s.all))
+	for i, one := range s.all {
+		names[i] = one.String()
+	}
+	return strings.Join(names, ", ")
+}
+
+func (s signer) String() string { return cmp.Or(s.subject, strings.Join(s.ids, " or ")) }
+
+// keys are the IDs that the keys may have.
+func (s Signers) keys() (ids []string) {
+	for _, one := range s.all {
+		ids = append(ids, one.ids...)
+	}
+	return ids
 }
 
 func (s Signers) made(e *evidence.Evidence) bool {
-	if slices.Contains(s.keys, e.KeyID) || e.SigningKeyID != "" && slices.Contains(s.keys, e.SigningKeyID) {
+	return slices.ContainsFunc(s.all, func(one signer) bool { return one.made(e) })
+}
+
+func (s signer) made(e *evidence.Evidence) bool {
+	if slices.Contains(s.ids, e.KeyID) || e.SigningKeyID != "" && slices.Contains(s.ids, e.SigningKeyID) {
 		return true
 	}
 	return s.subject != "" && (s.isSubject(e.Subject) || slices.ContainsFunc(e.Names, s.isSubject))
@@ -40,7 +63,7 @@ func (s Signers) made(e *evidence.Evidence) bool {
 
 // isSubject reports whether a name is the subject. The attributes of a distinguished name may be in
 // any order and have spaces between them.
-func (s Signers) isSubject(name string) bool {
+func (s signer) isSubject(name string) bool {
 	if s.subject == name {
 		return true
 	}
@@ -84,12 +107,15 @@ func ParseSigners(text string) (Signers, error) {
 		if err != nil {
 			return Signers{}, err
 		}
-		var s Signers
+		var ids []string
 		for _, e := range ring.Signers() {
-			s.keys = append(s.keys, e.KeyID)
+			ids = append(ids, e.KeyID)
 		}
-		slices.Sort(s.keys)
-		s.keys = slices.Compact(s.keys)
+		slices.Sort(ids)
+		var s Signers
+		for _, id := range slices.Compact(ids) {
+			s.add(id)
+		}
 		return s, nil
 	case strings.Contains(text, "-----BEGIN "):
 		return signersOfPEM([]byte(text))
@@ -98,12 +124,15 @@ func ParseSigners(text string) (Signers, error) {
 	for one := range strings.SplitSeq(trimmed, ",") {
 		keys := fingerprints(strings.ReplaceAll(strings.TrimSpace(one), " ", ""))
 		if keys == nil {
-			return Signers{subject: trimmed}, nil
+			return Signers{all: []signer{{subject: trimmed}}}, nil
 		}
-		s.keys = append(s.keys, keys...)
+		s.add(keys...)
 	}
 	return s, nil
 }
+
+// add adds a key with the IDs that it may have.
+func (s *Signers) add(ids ...string) { s.all = append(s.all, signer{ids: ids}) }
 
 // fingerprints returns the IDs of the keys that may have a text as their fingerprint; none if the
 // text is no fingerprint.
@@ -122,10 +151,13 @@ func fingerprints(text string) []string {
 }
 
 func signersOfPEM(text []byte) (s Signers, err error) {
-	for len(s.keys) < maxKeys {
+	for {
 		block, rest := pem.Decode(text)
 		if block == nil {
 			break
+		}
+		if len(s.all) == maxKeys {
+			return Signers{}, fmt.Errorf("holds more than %d keys", maxKeys)
 		}
 		text = rest
 		var spki []byte
@@ -147,9 +179,9 @@ func signersOfPEM(text []byte) (s Signers, err error) {
 				return Signers{}, err
 			}
 		}
-		s.keys = append(s.keys, evidence.KeyID(spki))
+		s.add(evidence.KeyID(spki))
 	}
-	if len(s.keys) == 0 {
+	if len(s.all) == 0 {
 		return Signers{}, errors.New("holds no public key")
 	}
 	return s, nil
