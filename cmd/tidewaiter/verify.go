@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tidewaiter/tidewaiter/cmd/internal/bulk"
+	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/internal/config"
@@ -264,7 +265,7 @@ func (o *verifyOptions) askServer(cmd *cobra.Command, l *looker, arg string, out
 		}
 		return err
 	}
-	warnUnknown(notes, f.Unknowns)
+	warnUnknown(notes, slices.DeleteFunc(f.Unknowns, func(u answers.UnknownPart) bool { return u.Part == answers.PartTags })) // it names none
 	warnOverwritten(notes, f.Checked.Overwritten)
 	v := f.Verdict
 	if v == nil {

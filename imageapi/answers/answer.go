@@ -304,14 +304,19 @@ func (a *Answer) history(tag *imagev1.ImageTag, now time.Time) {
 	}
 }
 
+// PartTags is the part of an answer that names the tags and indexes of an image.
+const PartTags = "tags"
+
 // placed fills in the tags and the indexes that lead to the image.
 func (s *session) placed(ctx context.Context, a *Answer, m *resolved) {
 	if m.digest == "" {
 		return
 	}
-	all, _, err := s.tagged(ctx, selectors.TagImage, m.digest, maxTags)
+	all, more, err := s.tagged(ctx, selectors.TagImage, m.digest, maxTags)
 	if err != nil {
 		a.unknown("meaning", fmt.Errorf("which tags lead to it: %w", err))
+	} else if more {
+		a.unknown(PartTags, fmt.Errorf("more than %d tags lead to it, and only these are named", maxTags))
 	}
 	for i := range all {
 		if ref, ok := tags.Reference(&all[i]); ok {
@@ -324,9 +329,11 @@ func (s *session) placed(ctx context.Context, a *Answer, m *resolved) {
 	if m.image == nil || len(m.image.DockerImageManifests) > 0 {
 		return
 	}
-	indexes, err := s.listing(ctx, m.digest)
+	indexes, more, err := s.listing(ctx, m.digest)
 	if err != nil {
 		a.unknown("meaning", fmt.Errorf("which indexes list it: %w", err))
+	} else if more {
+		a.unknown(PartTags, fmt.Errorf("more than %d indexes list it, and only these are named", maxOthers))
 	}
 	for i := range indexes {
 		a.Meaning.Indexes = append(a.Meaning.Indexes, indexes[i].Name)
@@ -335,14 +342,19 @@ func (s *session) placed(ctx context.Context, a *Answer, m *resolved) {
 
 // ledBefore fills in the tags that led to the image before.
 func (s *session) ledBefore(ctx context.Context, a *Answer, m *resolved) {
+	if n := len(a.Meaning.Repositories); n > maxOthers {
+		a.unknown(PartTags, fmt.Errorf("it is in %d repositories, and only those of the first %d were searched for tags that led to it before", n, maxOthers))
+	}
 	for _, repository := range a.Meaning.Repositories[:min(len(a.Meaning.Repositories), maxOthers)] {
 		led, err := s.led(ctx, repository)
 		if err != nil {
 			a.unknown("meaning", fmt.Errorf("which tags led to it before: %w", err))
 		}
 		former := led[m.digest]
-		a.Meaning.FormerTags = append(a.Meaning.FormerTags, former[:min(len(former), maxTags-len(a.Meaning.FormerTags))]...)
-		if len(a.Meaning.FormerTags) == maxTags {
+		room := maxTags - len(a.Meaning.FormerTags)
+		a.Meaning.FormerTags = append(a.Meaning.FormerTags, former[:min(len(former), room)]...)
+		if len(former) > room {
+			a.unknown(PartTags, fmt.Errorf("more than %d tags led to it before, and only these are named", maxTags))
 			return
 		}
 	}
@@ -509,7 +521,10 @@ func (s *session) used(ctx context.Context, a *Answer, m *resolved) {
 	}
 	if m.digest != "" {
 		pods = s.Use.Users(m.digest, m.image, most)
-		a.NeededBy = s.Use.NeededBy(m.digest, m.image, needing)
+		if a.NeededBy = s.Use.NeededBy(m.digest, m.image, needing+1); len(a.NeededBy) > needing {
+			a.NeededBy = a.NeededBy[:needing]
+			a.unknown("neededBy", fmt.Errorf("more than %d workloads need it, and only these are named", needing))
+		}
 		if len(pods) < n {
 			a.unknown("running", fmt.Errorf("the first %d pods are counted by namespace, and not the others", len(pods)))
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
 
@@ -33,15 +34,21 @@ type ContainerAnswer struct {
 	Now             string
 }
 
+// Reasons of Unknown for what a container names, where there is no verdict.
+const (
+	ReasonNotImported = "NotImported" // the state in which its reference is
+	ReasonUnreadable  = "Unreadable"  // the server could not read what it stores
+)
+
 // VerdictOr is the verdict, or why there is none. err is why there is no answer.
 func (a *ContainerAnswer) VerdictOr(err error) Verdict {
 	switch {
 	case err != nil:
-		return Verdict{Verified: verdicts.VerifiedUnknown, Reason: "Unreadable", Message: err.Error()}
+		return Verdict{Verified: verdicts.VerifiedUnknown, Reason: ReasonUnreadable, Message: err.Error()}
 	case a.Verdict != nil:
 		return *a.Verdict
 	}
-	return Verdict{Verified: verdicts.VerifiedUnknown, Reason: string(NotImported), Message: "the image is not known here under this name"}
+	return Verdict{Verified: verdicts.VerifiedUnknown, Reason: ReasonNotImported, Message: "the image is not known here under this name"}
 }
 
 // WhyOutdatedUnknown is why it is not known whether the container is outdated; "" if it is. err is
@@ -165,7 +172,7 @@ func (s *session) isOutdated(ctx context.Context, leads *resolved, tag *imagev1.
 	}
 	var indexes []imagev1.Image
 	if err == nil {
-		indexes, err = s.listing(ctx, runs)
+		indexes, _, err = s.listing(ctx, runs) // one is enough
 	}
 	lacks := (*unpermitted)(nil)
 	switch {
@@ -227,9 +234,14 @@ func (s *session) ledThrough(ctx context.Context, image *imagev1.Image, tag *ima
 	if err != nil || !set.HasImmutableTags() || tags.Has(tag, image.Name) || len(image.DockerImageManifests) > 0 {
 		return led, err
 	}
-	indexes, err := s.listing(ctx, image.Name)
+	indexes, more, err := s.listing(ctx, image.Name)
 	if err != nil {
 		return led, err
+	}
+	if more {
+		if indexes, err = s.listingOf(ctx, tag, image.Name); err != nil {
+			return led, err
+		}
 	}
 	for i := range indexes {
 		if name := indexes[i].Name; tags.Has(tag, name) {
@@ -239,6 +251,21 @@ func (s *session) ledThrough(ctx context.Context, image *imagev1.Image, tag *ima
 		}
 	}
 	return led, nil
+}
+
+// listingOf lists the indexes to which a tag has led and that list an image.
+func (s *session) listingOf(ctx context.Context, tag *imagev1.ImageTag, digest string) (all []imagev1.Image, err error) {
+	led, _ := tags.Since(tag, time.Time{})
+	for _, name := range led {
+		index, err := s.image(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if index != nil && slices.ContainsFunc(index.DockerImageManifests, func(m imagev1.ImageManifest) bool { return m.Digest == digest }) {
+			all = append(all, *index)
+		}
+	}
+	return all, nil
 }
 
 // Leads returns what a reference with a tag or a digest stands for, and the digest that it leads to

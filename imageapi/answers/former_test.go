@@ -7,11 +7,15 @@ import (
 	"strings"
 	"testing"
 
+	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/signatures/policy"
+	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
 // countedTags counts the lists of repositories' tags. They fail if there is no room.
@@ -69,6 +73,12 @@ func TestFormerTagsAreReadOnceForARepository(t *testing.T) {
 			t.Errorf("%s led to it before: %+v", want, got)
 		}
 	}
+	named := func(a *Answer, said string) bool {
+		return slices.ContainsFunc(a.Unknowns, func(u UnknownPart) bool { return u.Part == PartTags && strings.Contains(u.Reason, said) })
+	}
+	if got := answers[100].Meaning.Tags; len(got) != maxTags || !named(&answers[100], "lead to it") || named(&answers[0], "") {
+		t.Errorf("of 100 tags %d are named, and unknown is %+v; of none: %+v", len(got), answers[100].Unknowns, answers[0].Unknowns)
+	}
 	if got := answers[100].Meaning.FormerTags; len(got) > 0 {
 		t.Errorf("tags that lead to it now are former tags: %+v", got)
 	}
@@ -107,9 +117,44 @@ func TestFormerTagsOfManyRepositoriesAreBounded(t *testing.T) {
 		}
 		for i, a := range answers {
 			unsearched := i >= tt.searched
+			if said := strings.Contains(fmt.Sprint(a.Unknowns), "more than 20 tags led to it before"); said == unsearched {
+				t.Errorf("reference %d: it is said that not all are named: %v", i, said)
+			}
 			if strings.Contains(fmt.Sprint(a.Unknowns), tt.says) != unsearched || (len(a.Meaning.FormerTags) == maxTags) == unsearched {
 				t.Errorf("reference %d: %d former tags, unknown %+v", i, len(a.Meaning.FormerTags), a.Unknowns)
 			}
 		}
+	}
+}
+
+// A tag that must not move, and did, leads to an image through any of the indexes that list it,
+// however many these are.
+func TestTagThroughOneOfManyIndexes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	key := signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil)
+	fixed := strings.Replace(signaturestest.Document("own", `["`+repository+`"]`, key, ""), "{name: own}", "{name: own, annotations: {tidewaiter.dev/immutable-tags: 'v*'}}", 1)
+	var err error
+	if w.policies, err = policy.ParseObjects([]byte(fixed), ""); err != nil {
+		t.Fatal(err)
+	}
+	listed := w.image("listed", repository)
+	var indexes []string
+	for i := range maxOthers + 2 {
+		index := w.image(fmt.Sprint("index", i), repository)
+		w.images[index].DockerImageManifests = []imagev1.ImageManifest{{Digest: listed}}
+		indexes = append(indexes, index)
+	}
+	first, stranger := w.image("first", repository), w.image("stranger", repository)
+	s := w.answerer().own("")
+	for _, index := range append(indexes, stranger) {
+		w.tag(repository+":v1", index, first)
+		led, err := s.ledThrough(t.Context(), w.images[listed], w.tags[tags.Name(w.ref(repository+":v1"))])
+		if err != nil || (led.Moved != nil) != (index != stranger) {
+			t.Errorf("the tag was moved to %s: %+v, %v", index, led, err)
+		}
+	}
+	if a := w.ask(w.as("ann"), Question{Reference: repository + "@" + listed}); len(a.Meaning.Indexes) != maxOthers || !strings.Contains(fmt.Sprint(a.Unknowns), "more than 10 indexes list it") {
+		t.Errorf("%d indexes are named, unknown %+v", len(a.Meaning.Indexes), a.Unknowns)
 	}
 }

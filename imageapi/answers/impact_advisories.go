@@ -323,7 +323,7 @@ type fix struct {
 
 // fixes names images that have a fix in the rows that are left.
 func (f *projection) fixes(ctx context.Context, set *advisories.Set, began time.Time) error {
-	known := map[string][]fix{}
+	known, whole := map[string][]fix{}, map[string]bool{}
 	for i := range f.status.Rows {
 		row := &f.status.Rows[i]
 		if row.Effect == NotAffected {
@@ -340,7 +340,7 @@ func (f *projection) fixes(ctx context.Context, set *advisories.Set, began time.
 		repository := ref.Name()
 		all, ok := known[repository]
 		if !ok {
-			if all, err = f.tagsWithFixes(ctx, set, repository); err != nil {
+			if all, whole[repository], err = f.tagsWithFixes(ctx, set, repository); err != nil {
 				return err
 			}
 			known[repository] = all
@@ -349,6 +349,8 @@ func (f *projection) fixes(ctx context.Context, set *advisories.Set, began time.
 			a := &row.Advisories[j]
 			if at := slices.IndexFunc(all, func(x fix) bool { return x.digest != row.Image && !x.about[a.ID] }); at >= 0 && a.Effect != NotAffected {
 				a.FixedBy = all[at].ref.String()
+			} else if a.Effect != NotAffected && !whole[repository] {
+				f.doubt("fixedBy", fmt.Errorf("of %s, only %d tags were looked at for an image with a fix", repository, maxFixes))
 			}
 		}
 	}
@@ -356,17 +358,17 @@ func (f *projection) fixes(ctx context.Context, set *advisories.Set, began time.
 }
 
 // tagsWithFixes returns the tags of a repository whose advisories are known, the newest images
-// first.
-func (f *projection) tagsWithFixes(ctx context.Context, set *advisories.Set, repository string) (all []fix, err error) {
+// first. whole is false if it has further tags.
+func (f *projection) tagsWithFixes(ctx context.Context, set *advisories.Set, repository string) (all []fix, whole bool, err error) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	f.before.read = 0
 	if f.rights.listTags != "" {
-		return nil, nil // what is unknown for that reason is said
+		return nil, true, nil // what is unknown for that reason is said
 	}
-	tagged, _, err := f.before.tagged(ctx, selectors.TagRepository, repository, maxHistories)
+	tagged, more, err := f.before.tagged(ctx, selectors.TagRepository, repository, maxHistories)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	for i := range tagged {
 		ref, ok := tags.Reference(&tagged[i])
@@ -379,7 +381,7 @@ func (f *projection) tagsWithFixes(ctx context.Context, set *advisories.Set, rep
 	for _, x := range all[:min(len(all), maxFixes)] {
 		image, err := f.before.image(ctx, x.digest)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if image == nil {
 			continue
@@ -388,14 +390,14 @@ func (f *projection) tagsWithFixes(ctx context.Context, set *advisories.Set, rep
 			x.built = metadata.Created.Time
 		}
 		if x.about, err = f.aboutImage(ctx, set, image); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if x.about != nil {
 			listed = append(listed, x)
 		}
 	}
 	slices.SortStableFunc(listed, func(a, b fix) int { return b.built.Compare(a.built) })
-	return listed, nil
+	return listed, !more && len(all) <= maxFixes, nil
 }
 
 // aboutImage returns the ids of the advisories that are about an image, or about an image that it

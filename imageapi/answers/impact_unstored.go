@@ -1,7 +1,9 @@
 package answers
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -41,11 +43,14 @@ func (f *projection) doubtImage(digest string, by *runners, err error) {
 // not judged yet.
 func (f *projection) mayTurn(ctx context.Context, image, again *imagev1.Image) {
 	led := []string{image.Name}
-	indexes, err := f.before.listing(ctx, image.Name)
+	indexes, more, unlisted := f.before.listing(ctx, image.Name)
+	if unlisted == nil && more {
+		unlisted = fmt.Errorf("more than %d indexes list %s, and tags that led to the others were not looked at", maxOthers, image.Name)
+	}
 	for i := range indexes {
 		led = append(led, indexes[i].Name)
 	}
-	is := false
+	is, err := false, error(nil)
 	for _, repository := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
 		var former map[string][]FormerTag
 		if former, err = f.before.led(ctx, repository.Name()); is || err != nil {
@@ -64,7 +69,7 @@ func (f *projection) mayTurn(ctx context.Context, image, again *imagev1.Image) {
 			}
 		}
 	}
-	switch {
+	switch err = cmp.Or(err, unlisted); {
 	case err != nil:
 		f.doubt("running", err)
 		f.complete = false
@@ -277,7 +282,7 @@ func (f *projection) hasLayers(ctx context.Context, digest string) (bool, error)
 		return false, err
 	}
 	for _, m := range image.DockerImageManifests {
-		if n, _ := f.Use.Pods(m.Digest, nil); n == 0 {
+		if n, complete := f.Use.Pods(m.Digest, nil); n == 0 && complete {
 			continue // no pod is on its platform
 		}
 		if listed, err := f.before.image(ctx, m.Digest); listed == nil || err != nil {

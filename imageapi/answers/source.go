@@ -146,9 +146,10 @@ func (s *source) verifiedIndexes(ctx context.Context, key, digest string) (all [
 	return all, nil
 }
 
-// listing lists the indexes that list an image.
-func (s *source) listing(ctx context.Context, digest string) ([]imagev1.Image, error) {
-	return s.list(ctx, maxOthers, fields.OneTermEqualSelector(selectors.Lists, digest))
+// listing lists the indexes that list an image; more is true if there are further ones.
+func (s *source) listing(ctx context.Context, digest string) (all []imagev1.Image, more bool, err error) {
+	all, err = s.list(ctx, maxOthers+1, fields.OneTermEqualSelector(selectors.Lists, digest))
+	return all[:min(len(all), maxOthers)], len(all) > maxOthers, err
 }
 
 // recorded lists the images on which a reference is recorded that has no history.

@@ -463,7 +463,7 @@ type Previous struct {
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type UnknownPart struct {
-	// Part is meaning, checked, verdict, running or neededBy.
+	// Part is meaning, tags, checked, verdict, running or neededBy.
 	Part string `json:"part"`
 	// Reason says why, and of when what is known is.
 	Reason string `json:"reason"`

@@ -231,6 +231,9 @@ func (w worldTags) List(_ context.Context, o *internalversion.ListOptions) (runt
 			list.Items = append(list.Items, *tag)
 		}
 	}
+	if n := int(o.Limit); n > 0 && len(list.Items) > n {
+		list.Items, list.Continue = list.Items[:n], "more"
+	}
 	return list, nil
 }
 

@@ -2294,7 +2294,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_UnknownPart(ref common.Refere
 				Properties: map[string]spec.Schema{
 					"part": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Part is meaning, checked, verdict, running or neededBy.",
+							Description: "Part is meaning, tags, checked, verdict, running or neededBy.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
