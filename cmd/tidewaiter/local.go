@@ -109,19 +109,20 @@ func (o *podsOptions) runLocal(cmd *cobra.Command, l *looker, args []string, ref
 	}
 	s := &review.Status
 	var unsure []string
+	is := func(value, demanded string) bool { return demanded == "" || value == demanded }
+	s.Containers = slices.DeleteFunc(s.Containers, func(c answers.LocalContainer) bool {
+		return !is(c.Cluster, o.cluster) || !is(c.Verified, o.verified) || !is(c.Reason, o.reason)
+	})
 	if o.outdated != "" {
 		s.Containers = slices.DeleteFunc(s.Containers, func(c answers.LocalContainer) bool {
-			is := "false"
+			drift := "false"
 			if c.Outdated != "" {
-				is = "true"
+				drift = "true"
 			} else if c.OutdatedUnknown != "" {
-				is, unsure = "unknown", append(unsure, c.Pod)
+				drift, unsure = "unknown", append(unsure, c.Pod)
 			}
-			return is != o.outdated
+			return drift != o.outdated
 		})
-	}
-	if o.cluster != "" {
-		s.Containers = slices.DeleteFunc(s.Containers, func(c answers.LocalContainer) bool { return c.Cluster != o.cluster })
 	}
 	warnUnknown(cmd.ErrOrStderr(), s.Unknowns)
 	if !o.output.ForPeople() {

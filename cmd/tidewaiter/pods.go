@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/tidewaiter/tidewaiter/cmd/internal/meanings"
 	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
@@ -45,6 +46,8 @@ type podsOptions struct {
 	cluster       string
 	allNamespaces bool
 	outdated      string // a value of the field "outdated"
+	verified      string // a verdict
+	reason        string // why a verdict is so
 	watch         watchFlag
 }
 
@@ -71,8 +74,11 @@ leads to now; without REF, those of all images. --outdated=unknown lists the pod
 may: the tag is not imported or gone from its registry, or nobody knows what runs. -o wide
 says why. --outdated=false lists the others.
 
+--verified lists only pods with a container whose image has that verdict under the
+name in the pod's spec, and --reason those whose verdict has that reason.
+
 kubectl shows the same: kubectl get clusterpods --field-selector
-image=REF,outdated=true.
+image=REF,outdated=true,verified=VERDICT,reason=REASON.
 
 ` + localHelp + `
 
@@ -98,6 +104,12 @@ cluster was not read, or --outdated lists none and --outdated=unknown does.`,
 			if !slices.Contains([]string{"", "true", "false", "unknown"}, o.outdated) {
 				return cli.Misuse(fmt.Errorf("--outdated=%s: it is true, false or unknown", o.outdated), "tidewaiter pods --outdated")
 			}
+			if words := meanings.Words(meanings.Verdict); o.verified != "" && !slices.Contains(words, o.verified) {
+				return unknownWord(o.verified, words)
+			}
+			if words := meanings.Words(meanings.Reason); o.reason != "" && !slices.Contains(words, o.reason) {
+				return unknownWord(o.reason, words)
+			}
 			return o.run(cmd, args)
 		},
 	}
@@ -109,6 +121,10 @@ cluster was not read, or --outdated lists none and --outdated=unknown does.`,
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 	cmd.Flags().StringVar(&o.outdated, "outdated", "", "list only pods that run a different image than their tag leads to now (true, false, unknown)")
 	cmd.Flags().Lookup("outdated").NoOptDefVal = "true"
+	cmd.Flags().StringVar(&o.verified, "verified", "", "list only pods with a container of this verdict")
+	cli.Complete(cmd, "verified", meanings.Words(meanings.Verdict)...)
+	cmd.Flags().StringVar(&o.reason, "reason", "", "list only pods with a container whose verdict has this reason")
+	cli.Complete(cmd, "reason", meanings.Words(meanings.Reason)...)
 	o.watch.addFlag(cmd, "list the pods, and then what changes")
 	o.addFlags(cmd)
 	o.completeNames(cmd)
@@ -147,8 +163,10 @@ func (o *podsOptions) run(cmd *cobra.Command, args []string) error {
 		}
 		selected["image"] = about.Running.Selectors[0]
 	}
-	if o.outdated != "" {
-		selected["outdated"] = o.outdated
+	for field, value := range map[string]string{"outdated": o.outdated, "verified": o.verified, "reason": o.reason} {
+		if value != "" {
+			selected[field] = value
+		}
 	}
 	list := func() (*metav1.Table, error) {
 		return cli.GetTable(ctx, l.Config, clusterPodsPath, url.Values{"fieldSelector": {selected.AsSelector().String()}, "includeObject": {string(metav1.IncludeObject)}})

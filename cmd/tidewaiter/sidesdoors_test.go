@@ -148,6 +148,24 @@ func (s *sides) askContainers() {
 			}
 		}
 	}
+	reasons := map[string]bool{"KeyExpired": true} // of none
+	for _, p := range s.pods {
+		for i := range p.containers {
+			reasons[s.reason(p, &p.containers[i])] = true
+		}
+	}
+	delete(reasons, "")
+	for reason := range reasons {
+		for _, verified := range append([]string{""}, verdicts.All...) {
+			selector := "reason=" + reason
+			if verified != "" {
+				selector += ",verified=" + verified
+			}
+			s.is("clusterpods by reason", selector, s.selectedPods(selector), s.podsWith(func(p *sidePod, c *sideContainer) bool {
+				return s.reason(p, c) == reason && (verified == "" || s.judged(p, c) == verified)
+			}))
+		}
+	}
 	var others []string
 	for _, value := range drifts {
 		s.is("clusterpods by drift", value, s.selectedPods("outdated="+value), s.podsSo(value))

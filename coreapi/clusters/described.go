@@ -98,14 +98,15 @@ func (r *PodsREST) Get(ctx context.Context, name string, o *metav1.GetOptions) (
 	return r.describer()(obj), nil
 }
 
-// List is part of rest.Lister. Whether a container is outdated, its verdict, and parts of names are
-// found out when a pod is read: a page of pods that are selected by them may be short, or empty,
-// although more follow. Clusters whose pods are not known as of now are warned of.
+// List is part of rest.Lister. Whether a container is outdated, its verdict with the reason, and
+// parts of names are found out when a pod is read: a page of pods that are selected by them may be
+// short, or empty, although more follow. Clusters whose pods are not known as of now are warned of.
 func (r *PodsREST) List(ctx context.Context, o *internalversion.ListOptions) (runtime.Object, error) {
 	o, verified := without(o, verifiedField)
 	if err := areVerdicts(verified, r.verdicts); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
+	o, reasons := without(o, reasonField)
 	o, outdated := without(o, outdatedField)
 	o, named := without(o, namedField)
 	o, values, asked, err := r.selectImage(ctx, o, len(outdated) > 0)
@@ -132,7 +133,7 @@ func (r *PodsREST) List(ctx context.Context, o *internalversion.ListOptions) (ru
 			continue
 		}
 		p := describe(&list.Items[i]).(*ClusterPod)
-		if !isVerifiedSo(p, verified) {
+		if !isVerifiedSo(p, verified, reasons) {
 			continue
 		}
 		drift := driftOf(p, values)
@@ -143,7 +144,7 @@ func (r *PodsREST) List(ctx context.Context, o *internalversion.ListOptions) (ru
 		}
 	}
 	list.Items = kept
-	if len(outdated) > 0 || len(verified) > 0 || len(named) > 0 {
+	if len(outdated) > 0 || len(verified) > 0 || len(reasons) > 0 || len(named) > 0 {
 		list.RemainingItemCount = nil // it counts all pods
 	}
 	if unknown {
@@ -154,7 +155,7 @@ func (r *PodsREST) List(ctx context.Context, o *internalversion.ListOptions) (ru
 
 // Watch is part of rest.Watcher. An event shows what is known when it is sent.
 func (r *PodsREST) Watch(ctx context.Context, o *internalversion.ListOptions) (watch.Interface, error) {
-	for _, field := range []string{outdatedField, verifiedField, namedField} {
+	for _, field := range []string{outdatedField, verifiedField, reasonField, namedField} {
 		if _, demanded := without(o, field); len(demanded) > 0 {
 			return nil, apierrors.NewBadRequest(`the field "` + field + `" cannot be watched, because it is computed when a pod is read: list pods by it`)
 		}

@@ -51,6 +51,11 @@ func podFieldLabel(label, value string) (string, string, error) {
 		return label, value, nil
 	case verifiedField, namedField:
 		return label, value, nil
+	case reasonField:
+		if !reasonLike.MatchString(value) {
+			return "", "", fmt.Errorf("field label %q of clusterpods is one word such as SubjectMismatch or NotImported, as the column REASON has it, not %q", reasonField, value)
+		}
+		return label, value, nil
 	case imageField:
 		// the list finds out its meaning
 		if name, _, ok := strings.Cut(value, "@"); ok || !digestLike.MatchString(value) {
@@ -60,7 +65,7 @@ func podFieldLabel(label, value string) (string, string, error) {
 		}
 		return label, value, nil
 	}
-	return "", "", fmt.Errorf("field label %q is not supported for clusterpods: select by %s, %s, %s, %s, %s, %s, %s or %s", label, nameField, clusterField, namespaceField, podField, namedField, imageField, verifiedField, outdatedField)
+	return "", "", fmt.Errorf("field label %q is not supported for clusterpods: select by %s, %s, %s, %s, %s, %s, %s, %s or %s", label, nameField, clusterField, namespaceField, podField, namedField, imageField, verifiedField, reasonField, outdatedField)
 }
 
 // podValues returns the values of a field of a pod.

@@ -2,6 +2,7 @@ package clusters
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -15,6 +16,12 @@ import (
 // verifiedField is the verdict for what a container names, by the policies that count for its
 // namespace. It is computed when asked, and not stored.
 const verifiedField = "verified"
+
+// reasonField is why that verdict is so.
+const reasonField = "reason"
+
+// reasonLike is how reasons are written.
+var reasonLike = regexp.MustCompile(`^[A-Z][A-Za-z]+$`)
 
 // areVerdicts returns why what is demanded of the field "verified" is no verdict.
 func areVerdicts(demanded []fields.Requirement, words []string) error {
@@ -50,12 +57,35 @@ func without(o *internalversion.ListOptions, field string) (_ *internalversion.L
 	return &out, demanded
 }
 
-// isVerifiedSo reports whether a pod that was described meets what is demanded: with =, that one of
-// its containers has the verdict, with !=, that none has.
-func isVerifiedSo(p *ClusterPod, demanded []fields.Requirement) bool {
-	for _, r := range demanded {
+// isVerifiedSo reports whether a pod that was described meets what is demanded of its verdicts and
+// their reasons: with =, that one of its containers has the verdict or the reason, with !=, that
+// none has. A container that has a reason counts only if its verdict is among those that are
+// demanded.
+func isVerifiedSo(p *ClusterPod, verified, reasons []fields.Requirement) bool {
+	demands := func(word string) bool { // word is the verdict of a container that has the reason
+		some := false
+		for _, r := range verified {
+			if r.Operator != selection.NotEquals {
+				if r.Value == word {
+					return true
+				}
+				some = true
+			}
+		}
+		return !some
+	}
+	for _, r := range verified {
 		has := slices.ContainsFunc(p.Spec.Containers, func(c ClusterPodContainer) bool { return c.Verified == r.Value })
 		if has == (r.Operator == selection.NotEquals) {
+			return false
+		}
+	}
+	for _, r := range reasons {
+		not := r.Operator == selection.NotEquals
+		has := slices.ContainsFunc(p.Spec.Containers, func(c ClusterPodContainer) bool {
+			return c.Reason == r.Value && (not || demands(c.Verified))
+		})
+		if has == not {
 			return false
 		}
 	}

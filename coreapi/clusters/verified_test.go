@@ -41,7 +41,7 @@ func TestSelectedByVerdict(t *testing.T) {
 			t.Fatal(err)
 		}
 		o, demanded := without(&internalversion.ListOptions{FieldSelector: parsed}, verifiedField)
-		if got := isVerifiedSo(both, demanded); got != want {
+		if got := isVerifiedSo(both, demanded, nil); got != want {
 			t.Errorf("%s selects it: %v", selector, got)
 		}
 		if value, ok := o.FieldSelector.RequiresExactMatch("spec.cluster"); !ok || value != "prod" {
@@ -54,6 +54,32 @@ func TestSelectedByVerdict(t *testing.T) {
 	for value, want := range map[string]bool{"True": true, "Maybe": false} {
 		if err := areVerdicts([]fields.Requirement{{Field: verifiedField, Value: value}}, []string{"True", "False"}); (err == nil) != want {
 			t.Errorf("pods are selected by %q: %v", value, err)
+		}
+	}
+}
+
+// Pods are selected by why a verdict is so: with a verdict beside it, one container has both.
+func TestSelectedByReason(t *testing.T) {
+	t.Parallel()
+	p := &ClusterPod{}
+	p.Spec.Containers = []ClusterPodContainer{{Verified: "False", Reason: "SubjectMismatch"}, {Verified: "Unknown", Reason: "NotImported"}}
+	for selector, want := range map[string]bool{
+		"reason=NotImported": true, "reason=KeyExpired": false, "reason!=KeyExpired": true, "reason!=NotImported": false,
+		"reason=NotImported,verified=Unknown": true, "reason=NotImported,verified=False": false, "reason=NotImported,reason=SubjectMismatch": true,
+		"reason!=NotImported,verified=False": false, "reason=SubjectMismatch,verified!=True": true,
+	} {
+		parsed, err := fields.ParseSelector(selector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, verified := without(&internalversion.ListOptions{FieldSelector: parsed}, verifiedField)
+		if _, reasons := without(o, reasonField); isVerifiedSo(p, verified, reasons) != want {
+			t.Errorf("%s selects it: %v", selector, !want)
+		}
+	}
+	for value, want := range map[string]bool{"NotImported": true, "not imported": false, "": false} {
+		if _, _, err := podFieldLabel(reasonField, value); (err == nil) != want {
+			t.Errorf("pods are selected by the reason %q: %v", value, err)
 		}
 	}
 }

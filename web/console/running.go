@@ -100,7 +100,7 @@ func (c *cluster) endsSoon() (condition, bool) {
 func podSelector(query url.Values) (values map[string]string, selector string) {
 	values = map[string]string{}
 	var terms []string
-	for _, f := range [][2]string{{"cluster", "spec.cluster"}, {"namespace", "spec.namespace"}, {"pod", "pod"}, {"image", "image"}, {"outdated", "outdated"}, {"verified", "verified"}} {
+	for _, f := range [][2]string{{"cluster", "spec.cluster"}, {"namespace", "spec.namespace"}, {"pod", "pod"}, {"image", "image"}, {"outdated", "outdated"}, {"verified", "verified"}, {"reason", "reason"}} {
 		if value := strings.TrimSpace(printable.Line(query.Get(f[0]), 1024)); value != "" {
 			values[f[0]] = value
 			terms = append(terms, f[1]+"="+escapeTerm(value))

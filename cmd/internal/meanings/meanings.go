@@ -45,6 +45,16 @@ func All() []Meaning {
 	return slices.Concat(ofKind(Verdict, ofVerdicts), ofKind(Reason, ofReasons), ofKind(Import, ofImports))
 }
 
+// Words returns the words of a kind.
+func Words(kind string) (all []string) {
+	for _, m := range All() {
+		if m.Kind == kind {
+			all = append(all, m.Word)
+		}
+	}
+	return all
+}
+
 func ofKind[Word ~string](kind string, words []meaning[Word]) (all []Meaning) {
 	for _, m := range words {
 		all = append(all, Meaning{string(m.word), kind, m.means, m.next})
@@ -107,6 +117,8 @@ var ofReasons = []meaning[evidence.Reason]{
 	{signatures.ReasonNoMatchingPolicy, "No policy covers this reference.", "`tidewaiter explain NoPolicy`"},
 	{answers.ReasonTagTooOld, "The policy bounds how long ago the registry confirmed where the tag leads, and that is longer ago.", "`tidewaiter import REF` asks the registry. A shorter `sweep.every` asks more often."},
 	{answers.ReasonTagMoved, "The policy forbids this tag to move, and it leads to another image than it did first. What it leads to is not verified under this tag. `Unknown`, if the history of the tag no longer says whether it led to what runs.", "`tidewaiter history REF` shows who moved it. If the move is wanted, `tidewaiter accept REF` accepts it. If not, push the former image under the tag again."},
+	{answers.ReasonNotImported, "A pod runs or names an image that the server does not know under that name, so nobody judged it.", "`tidewaiter pods REF -o wide` shows why it could not be imported. `tidewaiter import REF` imports it."},
+	{answers.ReasonUnreadable, "The server could not read what it stores about the image.", "The message says why. `tidewaiter db check` checks the database."},
 	{verdicts.ReasonNotVerified, "The tag of a stream waits: it moves only to verified images, and the new image is not verified yet.", describe},
 }
 

@@ -79,7 +79,7 @@ func TestEveryWordHasAMeaning(t *testing.T) {
 }
 
 func TestOf(t *testing.T) {
-	for word, want := range map[string]int{"DigestMismatch": 2, "digestmismatch": 2, "Excepted": 2, "NoPolicy": 1, "no such word": 0} {
+	for word, want := range map[string]int{"DigestMismatch": 2, "digestmismatch": 2, "Excepted": 2, "NoPolicy": 1, "NotImported": 1, "Unreadable": 1, "no such word": 0} {
 		if got := Of(word); len(got) != want {
 			t.Errorf("Of(%q) = %v, want %d", word, got, want)
 		}
