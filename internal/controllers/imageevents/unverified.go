@@ -47,7 +47,14 @@ func (u *Unverified) VerdictChanged(image *imagev1.Image, c signatures.Change) {
 			u.warnings.Warn("again "+key, "An image that pods use is verified again", args...)
 		}
 	case verdicts.VerifiedFalse, verdicts.Unsigned:
-		if u.all[key] || c.Before != verdicts.Excepted && !verdicts.IsVerified(c.Before) || !u.runsIn(image, c) {
+		if u.all[key] || c.Before != verdicts.Excepted && !verdicts.IsVerified(c.Before) {
+			return
+		}
+		runs, known := u.runsIn(image, c)
+		if !runs {
+			if !known {
+				u.warnings.Warn("unknown use", "An image is no longer verified, and it is unknown whether pods use it: tidewaiter describe says why", args...)
+			}
 			return
 		}
 		if len(u.all) < maxUnverified {
@@ -62,16 +69,16 @@ func (u *Unverified) VerdictChanged(image *imagev1.Image, c signatures.Change) {
 }
 
 // runsIn reports whether pods run an image, name it in the place of a verdict, and have that
-// verdict.
-func (u *Unverified) runsIn(image *imagev1.Image, c signatures.Change) bool {
-	if n, _ := u.answerer.Use.Pods(image.Name, image); n == 0 {
-		return false
+// verdict. known is false if others may.
+func (u *Unverified) runsIn(image *imagev1.Image, c signatures.Change) (runs, known bool) {
+	if n, complete := u.answerer.Use.Pods(image.Name, image); n == 0 {
+		return false, complete
 	}
 	place, namespace, _ := strings.Cut(c.Place, "#")
 	ref, err := reference.Parse(place)
 	if err != nil {
-		return false
+		return false, true
 	}
-	n, _, err := u.answerer.PodsNaming(context.Background(), image, ref, namespace, c.Verified)
-	return n > 0 || err != nil
+	n, complete, err := u.answerer.PodsNaming(context.Background(), image, ref, namespace, c.Verified)
+	return n > 0, complete && err == nil
 }

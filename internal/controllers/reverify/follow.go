@@ -16,8 +16,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
-// maxFollowers bounds the images that wait to follow an index. If there are more, a sweep finds
-// them: it checks what every verified index lists.
+// maxFollowers bounds the images that wait to follow an index, except for the last index that was
+// added: one lists some 20,000 at most. A sweep judges those that wait before they are so many. If
+// there are more all the same, all Images are judged again.
 const maxFollowers = 10_000
 
 // followers are images to judge again because an index that lists them was judged.
@@ -26,6 +27,8 @@ type followers struct {
 	// by digest: the repositories in which the image should be verified; nil to judge it in any
 	// case
 	waiting map[string][]string
+	// lost is true if images were not added that have to follow an index which was judged.
+	lost bool
 }
 
 // Follow asks for the images that an index lists to be judged again. It does not wait.
@@ -55,17 +58,34 @@ func (s *Sweeper) check(index *imagev1.Image) {
 func (f *followers) add(index *imagev1.Image, repositories []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	full := len(f.waiting) >= maxFollowers
 	for _, m := range index.DockerImageManifests {
 		known, ok := f.waiting[m.Digest]
 		switch {
-		case !ok && len(f.waiting) == maxFollowers:
-			return
+		case !ok && full:
+			f.lost = f.lost || repositories == nil // else the next sweep checks them again
 		case !ok || repositories == nil:
 			f.waiting[m.Digest] = repositories
 		case known != nil:
 			f.waiting[m.Digest] = slices.Concat(known, repositories)
 		}
 	}
+}
+
+// many reports whether so many images wait that a sweep should judge them before it goes on.
+func (f *followers) many() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.waiting) >= maxFollowers/2
+}
+
+// wereLost reports whether images were not added since it was asked last.
+func (f *followers) wereLost() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	lost := f.lost
+	f.lost = false
+	return lost
 }
 
 // next returns one image that waits, "" if none does.
@@ -81,11 +101,16 @@ func (f *followers) next() (digest string, repositories []string) {
 
 // judgeFollowers judges the images that wait, and those that begin to wait meanwhile, since indexes
 // list indexes. failed is how many could not be judged: until a sweep judges them, they have the
-// verdict that their index had. It returns an error only if ctx is done.
+// verdict that their index had. If more should wait than can, it asks for a sweep that judges all.
+// It returns an error only if ctx is done.
 func (s *Sweeper) judgeFollowers(ctx context.Context) (failed int64, err error) {
 	for {
 		digest, repositories := s.followers.next()
 		if digest == "" || ctx.Err() != nil {
+			if s.followers.wereLost() {
+				slog.Warn("Too many images have to follow their indexes at a time, so all are verified again")
+				s.Trigger()
+			}
 			return failed, ctx.Err()
 		}
 		image, err := s.images.Get(ctx, digest, metav1.GetOptions{})

@@ -327,6 +327,15 @@ func (s *Sweeper) pages(ctx context.Context, everything bool, prompt int) error 
 		if err != nil || list.Continue == "" {
 			return err
 		}
+		if s.followers.many() {
+			failed, err := s.judgeFollowers(ctx)
+			s.mu.Lock()
+			s.progress.Failed += failed
+			s.mu.Unlock()
+			if err != nil {
+				return err
+			}
+		}
 		prompt -= len(list.Items)
 		if since += len(list.Items); since < stretch {
 			return nil
