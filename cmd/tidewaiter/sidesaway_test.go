@@ -50,6 +50,19 @@ func (s *sides) askAway() {
 	shown := s.attention()
 	s.is("Attention", "clusters that are away", shown["Clusters that are away"], 1)
 	s.is("Attention", "what runs and is gone", shown["Runs and is gone from its registry"], "unknown")
+	for title, n := range map[string]int{
+		"Runs and is not verified": len(s.podsJudged("False")), "Runs and is unsigned": len(s.podsJudged("Unsigned")), "Runs and cannot be judged": len(s.podsJudged("Unknown")),
+		"Runs something else than its tag leads to": len(s.podsSo("true")),
+	} {
+		want := fmt.Sprint(n, "+")
+		if n == 0 {
+			want = "unknown"
+		}
+		s.is("Attention", title+" while a cluster is away", shown[title], want)
+	}
+	for _, query := range []string{"", "?verified=Excepted", "?reason=KeyExpired", "?outdated=true", "?cluster=west"} {
+		s.is("Running", query+" while a cluster is away says that it is", strings.Contains(s.read("/console/running"+query), "west"), true)
+	}
 	s.askPages()
 }
 

@@ -45,6 +45,7 @@ type activityView struct {
 	Live                  string // the address of later Events, as they happen
 	Refused, RefusedQueue *notice
 	Jobs                  []queuedJob
+	MoreJobs              bool // than are shown
 	MayChange             bool
 	Receivers             receivers
 	RefusedReceivers      *notice
@@ -79,12 +80,11 @@ func (v *visit) activity() error {
 	if err == nil {
 		data.Live = link(livePath, "after", events.Metadata.ResourceVersion)
 	}
-	var s spool
-	if err := v.call.get(v.ctx(), spoolPath, nil, &s); isCode(err, http.StatusUnauthorized) {
+	jobs, more, err := v.jobs("")
+	if isCode(err, http.StatusUnauthorized) {
 		return err
-	} else if err != nil {
-		data.RefusedQueue = noticeOf("see the queue", err)
 	}
+	data.RefusedQueue = noticeOf("see the queue", err)
 	if data.RefusedQueue == nil { // the same roles see the receivers
 		if err := v.call.get(v.ctx(), receiversPath, nil, &data.Receivers); isCode(err, http.StatusUnauthorized) {
 			return err
@@ -92,13 +92,28 @@ func (v *visit) activity() error {
 			data.RefusedReceivers = noticeOf("see the receivers", err)
 		}
 	}
-	data.Jobs = s.Jobs
-	data.MayChange = len(s.Jobs) > 0 && v.may("post", spoolPath)
+	data.Jobs, data.MoreJobs = jobs, more || len(jobs) > pageRows
+	data.MayChange = len(jobs) > 0 && v.may("post", spoolPath)
 	slices.SortStableFunc(data.Jobs, func(a, b queuedJob) int {
 		return cmp.Or(cmp.Compare(a.State, b.State), a.Enqueued.Compare(b.Enqueued))
 	})
 	data.Jobs = data.Jobs[:min(len(data.Jobs), pageRows)]
 	return v.show(&page{Name: "activity", Title: "Activity", Nav: "activity", Data: data, Commands: []string{"kubectl get events -A --field-selector " + newestEvents, "kubectl get events -A --watch", "tidewaiter spool list", "kubectl get --raw " + receiversPath}})
+}
+
+// spoolPage is how many jobs one request lists: admin.SpoolPage.
+const spoolPage = 500
+
+// jobs returns the jobs of a state, or of every state with "": those of one request. more is true
+// if there may be others.
+func (v *visit) jobs(state string) (jobs []queuedJob, more bool, err error) {
+	var s spool
+	ask := url.Values{}
+	if state != "" {
+		ask.Set("state", state)
+	}
+	err = v.call.get(v.ctx(), spoolPath, ask, &s)
+	return s.Jobs, len(s.Jobs) >= spoolPage, err
 }
 
 // muchOfEvents is the size in bytes from which an answer may lack some of the Events.

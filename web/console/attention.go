@@ -348,12 +348,8 @@ func (v *visit) attention() error {
 		ofVerdict[verified] = sync.OnceValues(func() (counted, error) { return v.ofVerdict(verified, stored, storedErr) })
 	}
 	policies, clusters := sync.OnceValues(v.policyViews), sync.OnceValues(v.clusters)
-	spooled := func(state string) func() ([]queuedJob, error) {
-		return func() ([]queuedJob, error) {
-			var s spool
-			err := v.call.get(v.ctx(), spoolPath, url.Values{"state": {state}}, &s)
-			return s.Jobs, err
-		}
+	spooled := func(state string) func() ([]queuedJob, bool, error) {
+		return func() ([]queuedJob, bool, error) { return v.jobs(state) }
 	}
 	used := func(verified string) func() (counted, error) {
 		return func() (counted, error) { return v.usedOfVerdict(verified, stored, storedErr) }
@@ -464,20 +460,21 @@ func (c *counted) add(since time.Time) {
 }
 
 // countDead counts pushes that were given up.
-func countDead(jobs func() ([]queuedJob, error)) func() (counted, error) {
+func countDead(jobs func() ([]queuedJob, bool, error)) func() (counted, error) {
 	return func() (c counted, err error) {
-		all, err := jobs()
+		all, more, err := jobs()
 		for _, j := range all {
 			c.add(j.Enqueued)
 		}
+		c.More = more
 		return c, err
 	}
 }
 
 // countRegistriesAway counts the registries whose pushes have failed and wait for the next attempt.
-func countRegistriesAway(jobs func() ([]queuedJob, error)) func() (counted, error) {
+func countRegistriesAway(jobs func() ([]queuedJob, bool, error)) func() (counted, error) {
 	return func() (c counted, err error) {
-		all, err := jobs()
+		all, more, err := jobs()
 		hosts := map[string]bool{}
 		for _, j := range all {
 			if host, _, ok := strings.Cut(string(j.Key), "/"); ok && j.Error != "" && j.ID < job.FirstNotification {
@@ -485,7 +482,9 @@ func countRegistriesAway(jobs func() ([]queuedJob, error)) func() (counted, erro
 				c.add(j.Enqueued)
 			}
 		}
-		c.Count = len(hosts)
+		if c.Count, c.More = len(hosts), more; more && c.Count == 0 && err == nil {
+			err = unknown(fmt.Sprintf("None of the first %d pushes that wait has failed; the others were not read.", len(all)))
+		}
 		return c, err
 	}
 }

@@ -226,9 +226,9 @@ func (v *visit) policiesChanged() (all changesView, err error) {
 
 // importsGivenUp finds the pushes that were given up, by when they were queued.
 func (v *visit) importsGivenUp() (all changesView, err error) {
-	var s spool
-	err = v.call.get(v.ctx(), spoolPath, url.Values{"state": {"dead"}}, &s)
-	for _, j := range s.Jobs {
+	jobs, more, err := v.jobs("dead")
+	all.More = more
+	for _, j := range jobs {
 		all.Rows = append(all.Rows, change{At: j.Enqueued, What: "The import of " + string(j.Key) + " failed", By: j.Error, Link: Root + "activity#queue"})
 	}
 	return all, err

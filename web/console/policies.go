@@ -1,6 +1,7 @@
 package console
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -67,6 +68,9 @@ func (v *visit) policyViews() (all []*policyView, err error) {
 				Applied: find(p.Status.Conditions, "Applied"), Covers: find(p.Status.Conditions, "CoversImages"), Satisfiable: find(p.Status.Conditions, "Satisfiable"),
 				Exceptions: find(p.Status.Conditions, "Exceptions"),
 			})
+		}
+		if l.Metadata.Continue != "" {
+			return all, fmt.Errorf("there are more than %s policies, and the others are not looked at", thousands(len(l.Items)))
 		}
 	}
 	return all, nil
