@@ -66,6 +66,7 @@ func TestVerifyNotary(t *testing.T) {
 	t.Parallel()
 	root, leaf := testhelper.GetRSARootCertificate(), testhelper.GetRSALeafCertificate()
 	ecRoot, ecLeaf := testhelper.GetECRootCertificate(), testhelper.GetECLeafCertificate()
+	alone := testhelper.GetRSASelfSignedSigningCertificate()
 	chain, ecChain := []*x509.Certificate{leaf.Cert, root.Cert}, []*x509.Certificate{ecLeaf.Cert, ecRoot.Cert}
 	o := notation.SignerSignOptions{SignatureMediaType: jws.MediaTypeEnvelope}
 	inCOSE := notation.SignerSignOptions{SignatureMediaType: cose.MediaTypeEnvelope}
@@ -97,6 +98,8 @@ func TestVerifyNotary(t *testing.T) {
 		{"JWS", good, trust, at, trusted},
 		{"COSE", notarized(t, leaf.PrivateKey, chain, digest, inCOSE), trust, at, trusted},
 		{"ECDSA", notarized(t, ecLeaf.PrivateKey, ecChain, digest, inCOSE), trustNotary(t, []*x509.Certificate{ecRoot.Cert}, nil, "*"), at, trusted},
+		{"a certificate that its signer issued", notarized(t, alone.PrivateKey, []*x509.Certificate{alone.Cert}, digest, o), trustNotary(t, []*x509.Certificate{alone.Cert}, nil, "*"), at, trusted},
+		{"an authority beside a signer's own certificate", good, trustNotary(t, []*x509.Certificate{alone.Cert}, nil, "*"), at, "False NoMatchingKey / Unknown"},
 		{"one of two identities", good, trustNotary(t, []*x509.Certificate{root.Cert}, nil, "x509.subject: C=DE, ST=HH, O=acme", somebody), at, trusted},
 		{"another identity", good, trustNotary(t, []*x509.Certificate{root.Cert}, nil, "x509.subject: C=US, ST=WA, O=acme"), at, "False SubjectMismatch / True"},
 		{"another identity, another image", notarized(t, leaf.PrivateKey, chain, otherImage, o), trustNotary(t, []*x509.Certificate{root.Cert}, nil, "x509.subject: C=US, ST=WA, O=acme"), at, "False SubjectMismatch / False"},

@@ -411,7 +411,7 @@ func anyKey(publics []crypto.PublicKey, trust func(crypto.PublicKey) (*sigstore.
 
 func (b *builder) fulcio(p *Policy, f *FulcioCAWithRekor) error {
 	const at = rootField + ".fulcioCAWithRekor"
-	cas, err := b.certificates(at, "fulcioCA", &f.FulcioCAData, &f.FulcioCAPath, true)
+	cas, err := b.certificates(at, "fulcioCA", &f.FulcioCAData, &f.FulcioCAPath, true, checkCA)
 	if err != nil {
 		return err
 	}
@@ -433,11 +433,11 @@ func (b *builder) fulcio(p *Policy, f *FulcioCAWithRekor) error {
 
 func (b *builder) pki(p *Policy, k *PKI) error {
 	const at = rootField + ".pki"
-	roots, err := b.certificates(at, "caRoots", &k.CARootsData, &k.CARootsPath, true)
+	roots, err := b.certificates(at, "caRoots", &k.CARootsData, &k.CARootsPath, true, checkCA)
 	if err != nil {
 		return err
 	}
-	intermediates, err := b.certificates(at, "caIntermediates", &k.CAIntermediatesData, &k.CAIntermediatesPath, false)
+	intermediates, err := b.certificates(at, "caIntermediates", &k.CAIntermediatesData, &k.CAIntermediatesPath, false, checkCA)
 	if err != nil {
 		return err
 	}
@@ -528,14 +528,15 @@ func (b *builder) notary(p *Policy, n *Notary) error {
 		name         string
 		data         *[]byte
 		path         *string
+		check        func(*x509.Certificate) error
 		certificates *[]*x509.Certificate
 	}{
-		{"caRoots", &n.CARootsData, &n.CARootsPath, &t.CAs},
-		{"signingAuthorityRoots", &n.SigningAuthorityRootsData, &n.SigningAuthorityRootsPath, &t.SigningAuthorities},
-		{"tsaRoots", &n.TSARootsData, &n.TSARootsPath, &t.TSAs},
+		{"caRoots", &n.CARootsData, &n.CARootsPath, notary.CheckRoot, &t.CAs},
+		{"signingAuthorityRoots", &n.SigningAuthorityRootsData, &n.SigningAuthorityRootsPath, notary.CheckRoot, &t.SigningAuthorities},
+		{"tsaRoots", &n.TSARootsData, &n.TSARootsPath, checkCA, &t.TSAs},
 	} {
 		var err error
-		if *s.certificates, err = b.certificates(at, s.name, s.data, s.path, false); err != nil {
+		if *s.certificates, err = b.certificates(at, s.name, s.data, s.path, false, s.check); err != nil {
 			return err
 		}
 	}
@@ -845,7 +846,8 @@ func (b *builder) rekorKey(at string, inline *[]byte, path *string, required boo
 	return k, nil
 }
 
-func (b *builder) certificates(at, name string, inline *[]byte, path *string, required bool) ([]*x509.Certificate, error) {
+// certificates returns the certificates of a field, each of which passes check.
+func (b *builder) certificates(at, name string, inline *[]byte, path *string, required bool, check func(*x509.Certificate) error) ([]*x509.Certificate, error) {
 	data, field, err := b.data(at, name, inline, path, required)
 	if err != nil || data == nil {
 		return nil, err
@@ -861,9 +863,17 @@ func (b *builder) certificates(at, name string, inline *[]byte, path *string, re
 		return nil, b.fail(field, "%w", err)
 	}
 	for _, c := range certs {
-		if !c.IsCA {
-			return nil, b.fail(field, "%q is not a CA certificate", c.Subject)
+		if err := check(c); err != nil {
+			return nil, b.fail(field, "%w", err)
 		}
 	}
 	return certs, nil
+}
+
+// checkCA returns an error for the certificate of a signer.
+func checkCA(c *x509.Certificate) error {
+	if !c.IsCA {
+		return fmt.Errorf("%q is not a CA certificate", c.Subject)
+	}
+	return nil
 }

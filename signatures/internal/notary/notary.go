@@ -50,6 +50,13 @@ type Verifier struct {
 	verifier notation.Verifier
 }
 
+// CheckRoot returns an error for a certificate that a trust store of the type ca or
+// signingAuthority cannot hold. It can hold those of authorities, and of signers who issued their
+// certificates themselves, as `notation cert generate-test` does.
+func CheckRoot(c *x509.Certificate) error {
+	return truststore.ValidateCertificates([]*x509.Certificate{c})
+}
+
 // store is the name of all trust stores.
 const store = "policy"
 
