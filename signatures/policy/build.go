@@ -85,35 +85,6 @@ func parseNode(node *yaml.Node, file string, check func(*builder) error) (*Polic
 	return p, err
 }
 
-// foreign returns an error if a document is a policy of another project, recognized by fields that
-// ours do not have.
-func foreign(node *yaml.Node) error {
-	var head struct {
-		APIVersion string      `yaml:"apiVersion"`
-		Kind       string      `yaml:"kind"`
-		Default    []yaml.Node `yaml:"default"`
-		Policies   []yaml.Node `yaml:"trustPolicies"`
-	}
-	if node.Kind != yaml.MappingNode || node.Decode(&head) != nil {
-		return nil
-	}
-	group, _, _ := strings.Cut(head.APIVersion, "/")
-	whose, where := "", ""
-	switch {
-	case group == "policy.sigstore.dev":
-		whose, where = "sigstore's policy-controller", "its images are our scopes, its authorities our rootOfTrust"
-	case strings.HasSuffix(group, "kyverno.io"):
-		whose, where = "Kyverno", "its imageReferences are our scopes, its attestors our rootOfTrust"
-	case len(head.Policies) > 0 || head.Policies != nil:
-		whose, where = "notation (trustpolicy.json)", "docs/reference/signatures.md has a table of its fields in our terms"
-	case head.Default != nil && head.Kind == "":
-		whose, where = "containers/image (policy.json)", "its scopes are our scopes, and sigstoreSigned and signedBy are the policyTypes PublicKey and GPGKeys"
-	default:
-		return nil
-	}
-	return &Error{Line: node.Line, Err: fmt.Errorf("is a policy of %s, not a ClusterImagePolicy of config.openshift.io/v1: %s", whose, where)}
-}
-
 // New makes a policy of an API object: a ClusterImagePolicy, or the ImagePolicy of a namespace. The
 // rules are those of files, except that it reads no files, because the author of an object may not
 // be allowed to read the server's files. An error is an *Error that names the field.
