@@ -385,6 +385,9 @@ func Parse(path string, data []byte) (*Config, error) {
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
 	if err := d.Decode(c); err != nil && !errors.Is(err, io.EOF) {
+		if is := policy.Recognize(data); is != "" {
+			return nil, fmt.Errorf("%s: it is %s, not a configuration: give policies in --policy (docs/reference/signatures.md)", path, is)
+		}
 		return nil, fmt.Errorf("%s: %w", path, explainKeys(data, reflect.TypeFor[Config](), err))
 	}
 	if err := d.Decode(&struct{}{}); !errors.Is(err, io.EOF) {

@@ -326,6 +326,21 @@ func TestUnknownKeysNameTheNearest(t *testing.T) {
 	}
 }
 
+// A policy that is given as a configuration is named, and where it belongs.
+func TestPolicyIsNoConfiguration(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"apiVersion: config.openshift.io/v1\nkind: ClusterImagePolicy\n": "it is a policy, not a configuration: give policies in --policy",
+		"apiVersion: kyverno.io/v1\nkind: ClusterPolicy\n":               "it is a policy of Kyverno, not a configuration",
+		`{"default": [{"type": "reject"}], "transports": {}}`:            "it is a policy of containers/image (policy.json), not a configuration",
+		"apiVersion: v1\nkind: Secret\n":                                 `there is no key "apiVersion" here`,
+	} {
+		if _, err := Parse("config.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
 // The tags that must not move are those of the longest prefix that has some, by elements of the
 // path; an empty list is none.
 func TestImmutable(t *testing.T) {

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -54,24 +56,50 @@ var formats = []format{
 
 // foreign returns an error if a document is in one of formats.
 func foreign(node *yaml.Node) error {
-	if node.Kind != yaml.MappingNode {
+	f, ok := formatOf(node)
+	if !ok {
 		return nil
 	}
-	top := map[string]string{} // the text of scalars, "" for other values
-	for i := 0; i+1 < len(node.Content); i += 2 {
-		top[node.Content[i].Value] = node.Content[i+1].Value
+	return &Error{Line: node.Line, Err: fmt.Errorf("is %s, not a %s of %s: %s; %s shows how", f.is, kind, apiVersion, f.say, translation)}
+}
+
+// Recognize returns what the first document of a file is if it is a policy, ours or in a format of
+// others, such as "a policy of Kyverno"; "" if it is none.
+func Recognize(data []byte) string {
+	var root yaml.Node
+	if err := decodeNode(yaml.NewDecoder(bytes.NewReader(data)), &root); err != nil || len(root.Content) == 0 {
+		return ""
 	}
+	f, _ := formatOf(root.Content[0])
+	if top := topOf(root.Content[0]); top["kind"] == kind || top["kind"] == namespacedKind {
+		return cmp.Or(f.is, "a policy")
+	}
+	return f.is
+}
+
+// formatOf returns the format of a document, if it is one of formats.
+func formatOf(node *yaml.Node) (f format, ok bool) {
+	top := topOf(node)
 	group, _, grouped := strings.Cut(top["apiVersion"], "/")
 	if !grouped {
 		group = "" // v1
 	}
-	for _, f := range formats {
-		if !f.has(group, top) {
-			continue
-		}
-		return &Error{Line: node.Line, Err: fmt.Errorf("is %s, not a %s of %s: %s; %s shows how", f.is, kind, apiVersion, f.say, translation)}
+	i := slices.IndexFunc(formats, func(f format) bool { return f.has(group, top) })
+	if i < 0 {
+		return format{}, false
 	}
-	return nil
+	return formats[i], true
+}
+
+// topOf returns the keys at the top of a document, with the text of scalars, and "" for others.
+func topOf(node *yaml.Node) map[string]string {
+	top := map[string]string{}
+	if node.Kind == yaml.MappingNode {
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			top[node.Content[i].Value] = node.Content[i+1].Value
+		}
+	}
+	return top
 }
 
 // has reports whether a document is in the format, given its API group and the keys at its top.
