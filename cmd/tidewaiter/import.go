@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -176,6 +177,9 @@ func (o *importOptions) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if len(jobs) == 0 && len(sources) == 0 && !o.pods.enabled {
+		if len(o.files) > 0 { // such as what --failures wrote when nothing failed
+			return &cli.Exit{Code: cli.ExitNothing, Err: fmt.Errorf("%w: no reference is in %s", bulk.ErrNothing, strings.Join(o.files, ", "))}
+		}
 		return cli.Misuse(errors.New("there is nothing to import"), "tidewaiter import registry.example.com/team/app:v1")
 	}
 	cfg, err := config.Load(o.registries.configFile)
@@ -334,7 +338,7 @@ func (s *podSource) add(ctx context.Context, jobs []bulk.Job, server *restclient
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
 	if len(jobs) == 0 {
-		return nil, cli.WithHint(errors.New("no pod in that namespace runs an image"), "-A reads all namespaces")
+		return nil, cli.WithHint(fmt.Errorf("%w: no pod in that namespace runs an image", bulk.ErrNothing), "-A reads all namespaces")
 	}
 	return jobs, nil
 }

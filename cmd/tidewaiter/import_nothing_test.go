@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,10 +17,15 @@ func TestImportOfNothing(t *testing.T) {
 	registry := registrytest.New(t)
 	registry.Push("team/app:v1", servertest.SampleImage(t, "nothing"))
 	empty := registrytest.New(t)
+	list := filepath.Join(t.TempDir(), "list")
+	if err := os.WriteFile(list, []byte("\n# nothing\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		args []string
 		says string
 	}{
+		{[]string{"-f", list}, "no reference is in " + list},
 		{[]string{"--catalog", empty.Host + "/"}, "no repository or tag is listed"},
 		{[]string{"--all-tags", registry.Host + "/team/app", "--include", ":zzz*"}, "1 listed, and the selection leaves none"},
 		{[]string{"--all-tags", registry.Host + "/team/app", "--exclude", ":*"}, "1 listed, and the selection leaves none"},
@@ -29,5 +36,11 @@ func TestImportOfNothing(t *testing.T) {
 		if code != cli.ExitNothing || stdout != "" || !strings.Contains(stderr, c.says) {
 			t.Errorf("%q: exit code %d, %q, %q", c.args, code, stdout, stderr)
 		}
+	}
+	// Pods are read from a server.
+	kubeconfig := newLooking(t).kubeconfig
+	code, _, stderr := tidewaiter(t, "import", "--kubeconfig", kubeconfig, "--from-pods", "-n", "empty")
+	if code != cli.ExitNothing || !strings.Contains(stderr, "nothing to import: no pod in that namespace runs an image") {
+		t.Errorf("exit code %d, %q", code, stderr)
 	}
 }

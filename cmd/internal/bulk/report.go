@@ -211,6 +211,9 @@ func (r *report) Sum(traffic pull.Traffic, took time.Duration) {
 	fmt.Fprintf(r.errOut, "%s; %s, %.1f MB, %s\n", strings.Join(parts, ", "), table.Quantity(traffic.Requests, "request"), float64(traffic.Bytes)/1e6, took.Round(100*time.Millisecond))
 }
 
+// ErrNothing is the error of a batch that is empty although nothing failed.
+var ErrNothing = errors.New("there was nothing to import")
+
 // End closes the output, reports the costs, and turns the reported failures, and err if the batch
 // as a whole failed, into the command's result.
 func (r *report) End(err error, traffic pull.Traffic, took time.Duration) error {
@@ -223,6 +226,8 @@ func (r *report) End(err error, traffic pull.Traffic, took time.Duration) error 
 	switch {
 	case err == nil && r.Done+r.Failed+r.skipped+r.untried == 0:
 		return &cli.Exit{Code: cli.ExitNothing, Err: r.nothing()}
+	case errors.Is(err, ErrNothing):
+		return &cli.Exit{Code: cli.ExitNothing, Err: err}
 	case r.Done == 0:
 		code = cli.ExitNone
 	case r.Failed > 0 || err != nil:
@@ -240,9 +245,9 @@ func (r *report) End(err error, traffic pull.Traffic, took time.Duration) error 
 // nothing returns the error for an import that had nothing to import.
 func (r *report) nothing() error {
 	if r.listed == 0 {
-		return cli.WithHint(errors.New("there was nothing to import: no repository or tag is listed"), "signatures and attestations under tags such as sha256-….sig are not counted as tags")
+		return cli.WithHint(fmt.Errorf("%w: no repository or tag is listed", ErrNothing), "signatures and attestations under tags such as sha256-….sig are not counted as tags")
 	}
-	return cli.WithHint(fmt.Errorf("there was nothing to import: %d listed, and the selection leaves none", r.listed),
+	return cli.WithHint(fmt.Errorf("%w: %d listed, and the selection leaves none", ErrNothing, r.listed),
 		"--include, --exclude, --newest and --changed-since choose among them; --dry-run shows what would be imported")
 }
 
