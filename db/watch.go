@@ -107,17 +107,10 @@ func (d fileEvents) EventsBetween(ctx context.Context, w *changelog.Watcher, fro
 				e := d.replay.Get(rev)
 				if e == nil {
 					e = &changelog.Event{Key: key, Rev: rev, PrevRev: row[2].(int64), Deleted: row[3].(int64) != 0}
-					if !e.Deleted {
-						// A nested statement, so that values of other keys are never read.
-						var damaged *DamagedError
-						if e.Value, err = d.contents(c, key, rev); errors.As(err, &damaged) {
-							e.Err = err
-						} else if err != nil {
+					if w.NeedsValues() {
+						if e, err = d.readValue(c, e); err != nil {
 							return err
 						}
-					}
-					if e.Err == nil { // a damaged value may be repaired later, so it is not kept
-						e = d.replay.Add(e)
 					}
 				}
 				events = append(events, e)
@@ -137,6 +130,23 @@ func (d fileEvents) EventsBetween(ctx context.Context, w *changelog.Watcher, fro
 		return nil, 0, fmt.Errorf("watch from revision %d: %w", from, ErrCompacted)
 	}
 	return events, cursor, nil
+}
+
+// readValue reads an event's value and keeps the event for other watchers. It uses a nested
+// statement, so that values of other keys are never read.
+func (d fileEvents) readValue(c *sqlite.Conn, e *changelog.Event) (*changelog.Event, error) {
+	if !e.Deleted {
+		var damaged *DamagedError
+		var err error
+		if e.Value, err = d.contents(c, e.Key, e.Rev); errors.As(err, &damaged) {
+			e.Err = err
+			return e, nil // it may be repaired later, so the event is not kept
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return d.replay.Add(e), nil
 }
 
 // contents reads the value of a revision of key.

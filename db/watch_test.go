@@ -14,17 +14,23 @@ import (
 // poll collects events until there are none.
 func poll(t *testing.T, w *changelog.Watcher) (keys []string) {
 	t.Helper()
+	for _, e := range pollEvents(t, w) {
+		keys = append(keys, e.Key)
+	}
+	return keys
+}
+
+func pollEvents(t *testing.T, w *changelog.Watcher) (all []*changelog.Event) {
+	t.Helper()
 	for {
 		events, err := w.Poll(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(events) == 0 {
-			return keys
+			return all
 		}
-		for _, e := range events {
-			keys = append(keys, e.Key)
-		}
+		all = append(all, events...)
 	}
 }
 
@@ -105,6 +111,29 @@ func TestSlowWatcher(t *testing.T) {
 	}
 	if _, err := slow.Poll(t.Context()); !errors.Is(err, db.ErrCompacted) {
 		t.Errorf("slow watcher behind the history: %v, want ErrCompacted", err)
+	}
+}
+
+// TestWatchWithoutValues: a watcher that needs no values reads none from the file, not even damaged
+// ones, and keeps none from those that need them.
+func TestWatchWithoutValues(t *testing.T) {
+	d := dbtest.Open(t, func(o *db.Options) { o.ChangelogBytes = 2000; o.MaintenanceInterval = time.Hour })
+	named, _ := d.Watch("/a/", false, d.Revision())
+	defer named.Stop()
+	named.OmitValues()
+	whole, _ := d.Watch("/a/", false, d.Revision())
+	defer whole.Stop()
+	var last int64
+	for i := range 50 {
+		last = put(t, d, fmt.Sprintf("/a/%d", i), 0, "a value of some length")
+	}
+	events := pollEvents(t, named)
+	if len(events) != 50 || events[0].Key != "/a/0" || events[0].Value != nil || events[49].Rev != last {
+		t.Errorf("%d events without values, the first %+v", len(events), events[0])
+	}
+	events = pollEvents(t, whole)
+	if len(events) != 50 || string(events[0].Value) != "a value of some length" {
+		t.Errorf("%d events with values, the first %+v", len(events), events[0])
 	}
 }
 

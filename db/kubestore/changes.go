@@ -51,6 +51,7 @@ func (c *Changes) watch(s *Store) (poll, error) {
 		return nil, err
 	}
 	w.Notify(c.ready)
+	w.OmitValues()
 	return func(ctx context.Context, visit func(namespace, name string, rev int64)) error {
 		for {
 			events, err := w.Poll(ctx)

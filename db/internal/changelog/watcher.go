@@ -26,6 +26,8 @@ type Watcher struct {
 	prefix string
 	exact  bool
 	ready  chan struct{}
+	// keysOnly is true if events may come without values.
+	keysOnly bool
 
 	// Under log.mu:
 	cursor int64 // every matching event up to this revision was returned
@@ -60,6 +62,13 @@ func (w *Watcher) Notify(ready chan struct{}) {
 	defer w.log.mu.Unlock()
 	w.ready = ready
 }
+
+// OmitValues lets Poll return events without their values, so that none is read from the file. Call
+// it before the watch is used.
+func (w *Watcher) OmitValues() { w.keysOnly = true }
+
+// NeedsValues reports whether events must have their values.
+func (w *Watcher) NeedsValues() bool { return !w.keysOnly }
 
 func (w *Watcher) signal() {
 	select {
