@@ -297,7 +297,7 @@ func findRoot(ctx context.Context, s *pull.Session, ref reference.Reference, hea
 		if n.unread = asUnread(err); n.unread != nil {
 			n.digest = n.unread.Digest
 		} else if err != nil {
-			return node{}, s.Unhidden(err)
+			return node{}, err
 		} else {
 			n.digest = n.known.name
 		}
@@ -305,6 +305,7 @@ func findRoot(ctx context.Context, s *pull.Session, ref reference.Reference, hea
 			noteDenied(ctx, s, ref.Identifier())
 		}
 	}
+	s.Saw(ref.Identifier())
 	return n, nil
 }
 

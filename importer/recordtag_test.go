@@ -60,69 +60,121 @@ func deleteTag(t *testing.T, registry *registrytest.Registry, repository, tag st
 	}
 }
 
-// A registry that hides from strangers what they may not read does not make known tags seem deleted
-// when a credential is lost: by no door that asks about them. With the credential a deletion counts
-// again, and without one where the registry shows the repository.
-func TestLostCredentialDeletesNothing(t *testing.T) {
+// A registry that hides what a credential may not read does not make known tags seem deleted when
+// the credential is lost, expires or loses its rights: by no door that asks about them, and
+// whatever the registry says it lacks. Once it shows anything of the repository a deletion counts
+// again.
+func TestWhatIsHiddenIsNotDeleted(t *testing.T) {
 	t.Parallel()
-	auth := with("basic", func(a *registrytest.Auth) { a.Hides = true })
-	registry, images := registrytest.New(t, registrytest.WithAuth(auth)), &registrytest.Images{}
-	knows, stranger := newImporter(t, importer.Options{Keychain: secret}), newImporter(t, importer.Options{})
-	ref := registry.Host + "/team/app:v1"
-	digest := registry.Push("team/app:v1", newImage(t, sample.Spec{Name: "one"}))
-	mustImport(t, knows, ref, images)
-	doors := map[string]func(im *importer.Importer) error{
-		"import": func(im *importer.Importer) error {
-			_, err := im.Import(t.Context(), parse(t, ref), images)
-			return err
-		},
-		"refresh": func(im *importer.Importer) error {
+	for _, scheme := range []string{"basic", "bearer"} {
+		for _, code := range []string{"NAME_UNKNOWN", "MANIFEST_UNKNOWN", "NOT_FOUND"} {
+			for _, who := range []string{"somebody", "nobody"} {
+				t.Run(scheme+" "+code+" "+who, func(t *testing.T) {
+					t.Parallel()
+					auth := with(scheme, func(a *registrytest.Auth) { a.Anonymous = true })
+					registry, images := registrytest.New(t, registrytest.WithAuth(auth)), &registrytest.Images{}
+					knows := newImporter(t, importer.Options{Keychain: secret})
+					ref := registry.Host + "/team/app:v1"
+					digest := registry.Push("team/app:v1", newImage(t, sample.Spec{Name: "one"}))
+					mustImport(t, knows, ref, images)
+					asks := knows // a credential that has lost its rights
+					if who == "nobody" {
+						asks = newImporter(t, importer.Options{})
+					}
+					registry.Inject("/v2/.+", 0, registrytest.Status(http.StatusNotFound, code))
+					doors := map[string]func() error{
+						"import": func() error {
+							_, err := asks.Import(t.Context(), parse(t, ref), images)
+							return err
+						},
+						"refresh": func() error {
+							_, _, err := asks.RefreshTag(t.Context(), parse(t, ref), images)
+							return err
+						},
+						"resolve": func() error {
+							digest, err := asks.Resolve(t.Context(), parse(t, ref))
+							if err == nil && digest == "" {
+								err = errors.New("absent")
+							}
+							return err
+						},
+						"list": func() error {
+							_, _, err := asks.Tags(t.Context(), parse(t, ref).Bare())
+							return err
+						},
+						"abandoned": func() error {
+							gone, err := asks.Abandoned(t.Context(), images, parse(t, ref).Bare(), []string{digest})
+							if len(gone) > 0 {
+								t.Errorf("%s are gone", gone)
+							}
+							return err
+						},
+					}
+					for door, ask := range doors {
+						if err := ask(); (pull.ReasonOf(err) != pull.Unauthorized || !pull.IsHidden(err)) && door != "abandoned" {
+							t.Errorf("%s: %v", door, err)
+						}
+						if led, _ := history(t, images, ref); !slices.Equal(led, []string{digest}) {
+							t.Errorf("%s: the tag led to %q", door, led)
+						}
+					}
+					// The list of tags, or another manifest, shows that the credential may read the repository.
+					registry.Heal()
+					registry.Push("team/app:v2", newImage(t, sample.Spec{Name: "two"}))
+					registry.Inject("/manifests/v1", 0, registrytest.Status(http.StatusNotFound, code))
+					if who == "nobody" && scheme == "basic" {
+						registry.Inject("/v2/team/app/tags/list", 0, registrytest.Status(http.StatusOK, ""))
+					} else {
+						mustImport(t, asks, registry.Host+"/team/app:v2", images)
+						registry.Inject("/tags/list", 0, registrytest.Status(http.StatusForbidden, "DENIED"))
+					}
+					if _, _, err := asks.RefreshTag(t.Context(), parse(t, ref), images); err != nil {
+						t.Error(err)
+					}
+					if led, _ := history(t, images, ref); !slices.Equal(led, []string{"", digest}) {
+						t.Errorf("a tag that is gone led to %q", led)
+					}
+				})
+			}
+		}
+	}
+}
+
+// A repository that is gone as a whole is believed to be gone where the registry hides nothing: it
+// asks nobody for credentials, or its token says that the repository may be read. What stands
+// before a registry, and has nothing at all, says nothing.
+func TestRepositoryThatIsGone(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		auth  registrytest.Auth
+		fault string
+		code  string
+		want  pull.Reason
+	}{
+		"open":               {registrytest.Auth{}, "/v2/.+", "NAME_UNKNOWN", ""},
+		"open, gateway":      {registrytest.Auth{}, "/v2/", "", pull.Unexpected},
+		"token with claims":  {with("bearer", func(a *registrytest.Auth) { a.Claims = true }), "/v2/.+", "NAME_UNKNOWN", ""},
+		"token, gateway":     {with("bearer", func(a *registrytest.Auth) { a.Claims = true }), "/v2/", "", pull.Unexpected},
+		"token without them": {with("bearer", nil), "/v2/.+", "NAME_UNKNOWN", pull.Unauthorized},
+		"password":           {with("basic", nil), "/v2/.+", "NAME_UNKNOWN", pull.Unauthorized},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			registry, images := registrytest.New(t, registrytest.WithAuth(tc.auth)), &registrytest.Images{}
+			im := newImporter(t, importer.Options{Keychain: secret})
+			ref := registry.Host + "/team/app:v1"
+			digest := registry.Push("team/app:v1", newImage(t, sample.Spec{Name: "one"}))
+			mustImport(t, im, ref, images)
+			registry.Inject(tc.fault, 0, registrytest.Status(http.StatusNotFound, tc.code))
 			_, _, err := im.RefreshTag(t.Context(), parse(t, ref), images)
-			return err
-		},
-		"resolve": func(im *importer.Importer) error {
-			digest, err := im.Resolve(t.Context(), parse(t, ref))
-			if err == nil && digest == "" {
-				err = errors.New("absent")
+			want := []string{"", digest}
+			if tc.want != "" {
+				want = want[1:]
 			}
-			return err
-		},
-		"list": func(im *importer.Importer) error {
-			_, _, err := im.Tags(t.Context(), parse(t, ref).Bare())
-			return err
-		},
-		"abandoned": func(im *importer.Importer) error {
-			gone, err := im.Abandoned(t.Context(), images, parse(t, ref).Bare(), []string{digest})
-			if len(gone) > 0 {
-				t.Errorf("%s are gone", gone)
+			if led, _ := history(t, images, ref); pull.ReasonOf(err) != tc.want || !slices.Equal(led, want) {
+				t.Errorf("the tag led to %q: %v", led, err)
 			}
-			return err
-		},
-	}
-	for door, ask := range doors {
-		if err := ask(stranger); pull.ReasonOf(err) != pull.Unauthorized && door != "abandoned" {
-			t.Errorf("%s as a stranger: %v", door, err)
-		}
-		if led, _ := history(t, images, ref); !slices.Equal(led, []string{digest}) {
-			t.Errorf("%s as a stranger: the tag led to %q", door, led)
-		}
-	}
-	registry.Inject("/manifests/v1", 0, registrytest.Status(http.StatusNotFound, "MANIFEST_UNKNOWN"))
-	if _, _, err := knows.RefreshTag(t.Context(), parse(t, ref), images); err != nil {
-		t.Error(err)
-	}
-	if led, _ := history(t, images, ref); !slices.Equal(led, []string{"", digest}) {
-		t.Errorf("a tag that is gone led to %q", led)
-	}
-	registry.Heal()
-	mustImport(t, knows, ref, images)
-	// A registry that asks for a credential and also serves strangers says what it knows.
-	registry.Inject("/manifests/v1", 0, registrytest.Status(http.StatusNotFound, "MANIFEST_UNKNOWN"))
-	if _, _, err := stranger.RefreshTag(t.Context(), parse(t, ref), images); err != nil {
-		t.Error(err)
-	}
-	if led, _ := history(t, images, ref); len(led) != 4 || led[0] != "" {
-		t.Errorf("a tag that is gone, in a repository that strangers see, led to %q", led)
+		})
 	}
 }
 

@@ -50,7 +50,7 @@ func (im *Importer) Tags(ctx context.Context, repository reference.Reference) (t
 		if tags, cut, err = listTags(ctx, s); err == nil && cut == "" && im.finder != nil {
 			im.finder.Listed(s.Repository, tags, read)
 		}
-		return s.Unhidden(err)
+		return err
 	}); err != nil {
 		return nil, nil, err
 	}

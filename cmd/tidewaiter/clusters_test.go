@@ -43,6 +43,7 @@ func TestWhatRunsInAClusterIsImported(t *testing.T) {
 		t.Fatal(err)
 	}
 	quietDigest := registry.Push("team/quiet:1", quiet)
+	registry.Push("team/gone:2", quiet) // the repository is there
 
 	pod := func(name, image string, waiting *corev1.ContainerStateWaiting) *corev1.Pod {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, CreationTimestamp: metav1.Now()}, Spec: corev1.PodSpec{

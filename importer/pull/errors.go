@@ -91,6 +91,9 @@ type Error struct {
 	RetryAfter time.Duration
 	// Refused is true if the registry refused the request with 429 or 503, without naming a pause.
 	Refused bool
+	// Hidden is true if the registry said that it lacks what was asked for, and may only hide it from
+	// the credentials. The Reason is Unauthorized.
+	Hidden bool
 
 	cause error
 }
@@ -140,6 +143,12 @@ func (e *Error) IsRefusal() bool { return e.Reason == RateLimited || e.Refused |
 // CausedBy is an *Error with a cause.
 func CausedBy(reason Reason, message string, cause error) *Error {
 	return &Error{Reason: reason, Message: message, cause: cause}
+}
+
+// IsHidden reports whether the first *Error in err's tree is Hidden.
+func IsHidden(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Hidden
 }
 
 // ReasonOf is the reason of the first *Error in err's tree, or "".

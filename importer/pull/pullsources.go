@@ -38,7 +38,9 @@ func (c *Client) PullSources(ref reference.Reference) ([]Source, error) {
 }
 
 // Reach calls try with a session for each source of ref, until it succeeds. After any failure it
-// tries the next source, as podman and CRI-O do. The error is about ref.
+// tries the next source, as podman and CRI-O do. The error is about ref. It says NotFound only if
+// the last source is to be believed, which then has something else of the repository, or hides
+// nothing.
 func (c *Client) Reach(ctx context.Context, ref reference.Reference, try func(*Session) error) error {
 	sources, err := c.PullSources(ref)
 	if err != nil {
@@ -63,10 +65,13 @@ func (c *Client) ReachOn(ctx context.Context, ref reference.Reference, at Source
 // reachAny calls try with a session for each source until it succeeds. failed are the errors of
 // sources that failed before.
 func (c *Client) reachAny(ctx context.Context, ref reference.Reference, sources []Source, failed []*Error, try func(*Session) error) error {
-	for _, at := range sources {
+	for i, at := range sources {
 		s, err := c.session(ctx, at)
 		if err == nil {
 			err = try(s)
+		}
+		if err != nil && s != nil && i == len(sources)-1 { // an absence elsewhere decides nothing
+			err = s.believed(ctx, at.Reference.Identifier(), err)
 		}
 		if err == nil {
 			return nil

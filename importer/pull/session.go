@@ -31,25 +31,11 @@ type Session struct {
 	Limits     Limits
 	expires    time.Time
 	client     *Client // nil for what is on this machine
-	stranger   bool    // the registry asks for credentials, and there are none for it
-}
-
-// Unhidden returns err, the error of a request to the repository, with one exception. If the
-// registry wants credentials, got none, and answered only that there is no such repository,
-// Unhidden returns Unauthorized: some registries answer that about each repository that strangers
-// may not see, so a lost credential would look like the deletion of everything.
-func (s *Session) Unhidden(err error) error {
-	answer, ok := errors.AsType[*transport.Error](err)
-	if !s.stranger || !ok || answer.StatusCode != http.StatusNotFound {
-		return err
-	}
-	for _, one := range answer.Errors {
-		if one.Code != transport.NameUnknownErrorCode {
-			return err // it knows the repository
-		}
-	}
-	_, said := classifyAnswer(answer, s.Repository.RegistryStr())
-	return &Error{Reason: Unauthorized, Message: said + "; the registry asks for credentials and has got none, so it may hide what it has: log in with docker login or podman login, or check the credentials", cause: err}
+	asks       bool    // the registry asks for credentials
+	stranger   bool    // it does, and there are none for it
+	insecure   bool    // as the registry was greeted
+	tokens     *tokens // nil if there is no token server
+	shown      shown
 }
 
 // greeting is how a host answered GET /v2/: whether it speaks TLS, and where its tokens come from.
@@ -192,7 +178,9 @@ func (c *Client) Connect(ctx context.Context, registry name.Registry, resource a
 		Transport: authenticated, Limits: c.Limits, client: c,
 		Registry: oci.New(w.scheme, host, path, authenticated),
 		expires:  c.Clock.Now().Add(c.Limits.Recycle),
+		asks:     challenge.Scheme != "",
 		stranger: challenge.Scheme != "" && *credentials == (authn.AuthConfig{}),
+		insecure: config.Insecure, tokens: w.tokens,
 	}, nil
 }
 
@@ -218,8 +206,7 @@ func (c *Client) greet(ctx context.Context, registry name.Registry, insecure boo
 			return g.challenge, nil
 		}
 	}
-	w := &registryTransport{client: c, host: registry.RegistryStr(), insecure: insecure}
-	challenge, err := transport.Ping(ctx, registry, bearerFirst{w})
+	challenge, err := c.ping(ctx, registry, insecure)
 	if err != nil {
 		// The error of the certificate counts, not the answer to plain HTTP.
 		var certificate *tls.CertificateVerificationError
@@ -234,6 +221,11 @@ func (c *Client) greet(ctx context.Context, registry name.Registry, insecure boo
 	}
 	c.greetings.Add(key, &greeting{challenge, c.Clock.Now().Add(c.Limits.Recycle)})
 	return challenge, nil
+}
+
+// ping asks a host what it asks for, without a look at what it has answered before.
+func (c *Client) ping(ctx context.Context, registry name.Registry, insecure bool) (*transport.Challenge, error) {
+	return transport.Ping(ctx, registry, bearerFirst{&registryTransport{client: c, host: registry.RegistryStr(), insecure: insecure}})
 }
 
 // publicTokenHosts are the token servers of public registries whose token server is on another

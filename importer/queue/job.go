@@ -199,7 +199,8 @@ func (w *Worker) awaitTag(ctx context.Context, tag reference.Reference, pushed [
 func (w *Worker) settle(ctx context.Context, ref reference.Reference, then time.Time, ok func(digest string) bool) (string, error) {
 	for delay := w.Settle / 32; ; delay *= 2 {
 		digest, err := w.Importer().Resolve(ctx, ref)
-		if err != nil || ok(digest) || w.Clock.Since(then)+delay > w.Settle {
+		isEarly := pull.IsHidden(err) // perhaps: the repository may be about to be made
+		if err != nil && !isEarly || err == nil && ok(digest) || w.Clock.Since(then)+delay > w.Settle {
 			return digest, err
 		}
 		select {

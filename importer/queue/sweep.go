@@ -309,7 +309,7 @@ func (h *hostSweep) repository(ctx context.Context, repository reference.Referen
 		tags, warnings, err = h.Importer().Tags(ctx, repository)
 		return err
 	})
-	if err != nil && pull.ReasonOf(err) != pull.NotFound {
+	if err != nil && pull.ReasonOf(err) != pull.NotFound && !pull.IsHidden(err) { // it may show what it does not list
 		return err
 	}
 	for _, text := range warnings {

@@ -3,6 +3,7 @@ package registrytest
 import (
 	"cmp"
 	"crypto/rand"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -21,6 +22,9 @@ type Auth struct {
 	// Anonymous lets the token server give tokens to clients that have no
 	// credentials.
 	Anonymous bool
+	// Claims makes tokens say what they let their bearer do, as those of distribution's token servers
+	// do.
+	Claims bool
 	// Hides answers those who have no right to a repository that there is none, as some registries
 	// do. Scheme must be "basic".
 	Hides bool
@@ -73,9 +77,13 @@ func (r *Registry) serveToken(w http.ResponseWriter, req *http.Request) {
 		writeError(w, http.StatusUnauthorized, "UNAUTHORIZED", "incorrect username or password")
 		return
 	}
-	token := rand.Text()
+	token, scope := rand.Text(), req.URL.Query().Get("scope")
+	if parts := strings.Split(scope, ":"); r.auth.Claims && len(parts) == 3 {
+		claims := fmt.Sprintf(`{"access":[{"type":%q,"name":%q,"actions":["pull"]}]}`, parts[0], parts[1])
+		token = "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + "." + token
+	}
 	r.mu.Lock()
-	r.tokens[token] = req.URL.Query().Get("scope")
+	r.tokens[token] = scope
 	r.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]string{"token": token}) // the client may be gone
