@@ -28,8 +28,10 @@ import (
 type registryOfTests struct {
 	s    *tagStorages
 	tags []string
-	wait chan struct{} // closed when answers may come; nil for now
-	came chan struct{} // gets a value for each import that waits
+	// known tags that are not listed; those that are not among tags are gone
+	unlisted []string
+	wait     chan struct{} // closed when answers may come; nil for now
+	came     chan struct{} // gets a value for each import that waits
 
 	mu    sync.Mutex
 	asked []string
@@ -58,11 +60,11 @@ func (r *registryOfTests) Import(_ context.Context, ref reference.Reference, dry
 	return []*imagev1.Image{image, bareImage(r.s.t, "docker-schema2.json", "docker-config.json")}, nil
 }
 
-func (r *registryOfTests) Tags(context.Context, reference.Reference) ([]string, error) {
+func (r *registryOfTests) Tags(context.Context, reference.Reference, int) (listed, unlisted []string, err error) {
 	if len(r.tags) == 0 {
-		return nil, errors.New("no such repository")
+		return nil, nil, errors.New("no such repository")
 	}
-	return r.tags, nil
+	return slices.DeleteFunc(slices.Clone(r.tags), func(tag string) bool { return slices.Contains(r.unlisted, tag) }), r.unlisted, nil
 }
 
 func newImports(t testing.TB, options imageapi.Options, tags ...string) (*tagStorages, *registryOfTests) {
@@ -196,6 +198,27 @@ func TestImportOfARepository(t *testing.T) {
 	r.tags = nil
 	if got, err = s.imported(asked); err != nil || got.Status.Repository.Status.Status != metav1.StatusFailure || len(got.Status.Import.Spec.Tags) != 50 {
 		t.Errorf("of one that is not there: %+v, %v", got, err)
+	}
+}
+
+// A repository may have a known tag that its list lacks: it is imported with the others. If it is
+// gone, that is no failure.
+func TestImportOfARepositoryAsksForWhatItsListLacks(t *testing.T) {
+	t.Parallel()
+	s, r := newImports(t, imageapi.Options{}, "v1", "v2")
+	r.unlisted = []string{"v2", "v3"}
+	asked := importing("app")
+	asked.Spec.Repository = &imagev1.RepositoryImportSpec{From: corev1.ObjectReference{Kind: "DockerImage", Name: repository}}
+	got, err := s.imported(asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	images := got.Status.Repository.Images
+	if len(images) != 2 || images[0].Tag != "v1" || images[1].Tag != "v2" || images[1].Image == nil || len(got.Status.Import.Spec.Tags) != 2 {
+		t.Errorf("of the repository came %+v", images)
+	}
+	if !slices.Contains(r.asked, repository+":v3") {
+		t.Errorf("the registry was asked for %v", r.asked)
 	}
 }
 

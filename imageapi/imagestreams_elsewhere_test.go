@@ -60,7 +60,9 @@ func (h *holder) Import(context.Context, reference.Reference, bool) ([]*imagev1.
 	return []*imagev1.Image{h.image, h.image}, nil
 }
 
-func (*holder) Tags(context.Context, reference.Reference) ([]string, error) { return nil, nil }
+func (*holder) Tags(context.Context, reference.Reference, int) (listed, unlisted []string, err error) {
+	return nil, nil, nil
+}
 
 // An image that is in a repository of others as well is shown through a stream as what it is in the
 // stream's repository, to the stream's namespace: no reference, signature, verdict or policy of

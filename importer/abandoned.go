@@ -84,15 +84,37 @@ func isLedTo(ctx context.Context, images Tagged, ref reference.Reference) (leads
 
 // EachLeading calls visit with each known tag of the same repository that leads to the digest.
 func EachLeading(ctx context.Context, images Tagged, to reference.Reference, visit func(tag reference.Reference) error) error {
-	leading := fields.AndSelectors(fields.OneTermEqualSelector(selectors.TagRepository, to.Bare().String()), fields.OneTermEqualSelector(selectors.TagImage, to.Digest))
-	return pages.Each(ctx, metav1.ListOptions{Limit: leadingPage, FieldSelector: leading.String()}, images.ListTags, func(list *imagev1.ImageTagList) error {
+	return eachTag(ctx, images, to.Bare(), fields.OneTermEqualSelector(selectors.TagImage, to.Digest), func(ref reference.Reference, digest string) error {
+		if digest != to.Digest {
+			return nil
+		}
+		return visit(ref)
+	})
+}
+
+// EachUnlisted calls visit with each known tag of a repository for which listed returns false, and
+// with the digest that it leads to. A registry's list is a claim: a proxy lists what it has
+// fetched, and others list a part. So what a list lacks is asked for, whoever has read the list.
+func EachUnlisted(ctx context.Context, images Tagged, repository reference.Reference, listed func(tag reference.Reference) bool, visit func(tag reference.Reference, digest string) error) error {
+	return eachTag(ctx, images, repository, fields.Everything(), func(ref reference.Reference, digest string) error {
+		if listed(ref) {
+			return nil
+		}
+		return visit(ref, digest)
+	})
+}
+
+// eachTag calls visit with each known tag of a repository that leads to a digest, among those that
+// a selector chooses.
+func eachTag(ctx context.Context, images Tagged, repository reference.Reference, chosen fields.Selector, visit func(tag reference.Reference, digest string) error) error {
+	selector := fields.AndSelectors(fields.OneTermEqualSelector(selectors.TagRepository, repository.String()), chosen)
+	return pages.Each(ctx, metav1.ListOptions{Limit: leadingPage, FieldSelector: selector.String()}, images.ListTags, func(list *imagev1.ImageTagList) error {
 		for i := range list.Items {
 			ref, ok := tags.Reference(&list.Items[i])
-			if now, _ := tags.Now(&list.Items[i]); !ok || now != to.Digest || ref.Bare() != to.Bare() {
-				continue
-			}
-			if err := visit(ref); err != nil {
-				return err
+			if now, _ := tags.Now(&list.Items[i]); ok && now != "" && ref.Bare() == repository {
+				if err := visit(ref, now); err != nil {
+					return err
+				}
 			}
 		}
 		return nil

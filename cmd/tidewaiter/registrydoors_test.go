@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/rand"
+	"encoding/base64"
 	"fmt"
 	"net/http"
 	"os"
@@ -36,10 +37,13 @@ type registryDoor struct {
 	name string
 	// look has the server ask. deleted says that the tag is gone, and want is where it leads.
 	look func(repository, want string, deleted bool)
-	// fresh says that the door asks only about images that are not known, and listed that it asks only
-	// about tags that the registry lists.
+	// fresh says that the door asks only about images that are not known, and listed that it asks for
+	// the list of tags first.
 	fresh, listed bool
 }
+
+// path begins the repositories of a door.
+func (d registryDoor) path() string { return strings.ReplaceAll(d.name, " ", "-") }
 
 // doored is a server with each door to a registry.
 type doored struct {
@@ -49,14 +53,14 @@ type doored struct {
 	doors    []registryDoor
 }
 
-func newDoored(t *testing.T) *doored {
+func newDoored(t *testing.T, options ...registrytest.Option) *doored {
 	t.Helper()
 	const secret = "0123456789abcdef0123"
-	d := &doored{t: t, registry: registrytest.New(t)}
+	d := &doored{t: t, registry: registrytest.New(t, options...)}
 	cluster, dir, host := clustertest.New(t), t.TempDir(), d.registry.Host
 	cluster.Set(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "default"}})
 	configuration := func(sweep string) string {
-		return "clusters:\n- {name: prod, kubeconfig: prod.kubeconfig}\nreceivers:\n- {name: pushes, type: distribution, hosts: ['" + host + "'], secretFile: secret}\n" + sweep
+		return "authFile: auth.json\nclusters:\n- {name: prod, kubeconfig: prod.kubeconfig}\nreceivers:\n- {name: pushes, type: distribution, hosts: ['" + host + "'], secretFile: secret}\n" + sweep
 	}
 	write := func(file, text string) {
 		t.Helper()
@@ -69,7 +73,8 @@ func newDoored(t *testing.T) *doored {
 		}
 	}
 	policy := strings.Replace(signaturestest.Document("guard", `["`+host+`/admission"]`, signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil), ""), "metadata: {", "metadata: {annotations: {tidewaiter.dev/admission: audit}, ", 1)
-	for file, text := range map[string]string{"config.yaml": configuration(""), "secret": secret, "prod.kubeconfig": string(cluster.Kubeconfig()), "policy.yaml": policy} {
+	credentials := fmt.Sprintf(`{"auths":{%q:{"auth":%q}}}`, host, base64.StdEncoding.EncodeToString([]byte("user:s3cr3t")))
+	for file, text := range map[string]string{"auth.json": credentials, "config.yaml": configuration(""), "secret": secret, "prod.kubeconfig": string(cluster.Kubeconfig()), "policy.yaml": policy} {
 		write(file, text)
 	}
 	config := serveWith(t, server.Options{DataDir: filepath.Join(dir, "data"), ConfigFile: filepath.Join(dir, "config.yaml"), Policy: filepath.Join(dir, "policy.yaml"), Isolated: true}, listen(t))
@@ -85,7 +90,7 @@ func newDoored(t *testing.T) *doored {
 	user := streamUser{t, newClientset(t, config).RESTClient(), "default"}
 	command := func(deleted bool, args ...string) {
 		t.Helper()
-		code, out, errs := tidewaiter(t, append([]string{"import", "--kubeconfig", server.KubeconfigPath(filepath.Join(dir, "data"))}, args...)...)
+		code, out, errs := tidewaiter(t, append([]string{"import", "--authfile", filepath.Join(dir, "auth.json"), "--kubeconfig", server.KubeconfigPath(filepath.Join(dir, "data"))}, args...)...)
 		if (code == cli.ExitOK) == deleted {
 			t.Errorf("import %q ends with %d: %s%s", args, code, out, errs)
 		}
@@ -93,7 +98,9 @@ func newDoored(t *testing.T) *doored {
 	sweeps := 0
 	d.doors = []registryDoor{
 		{name: "import", look: func(repository, _ string, deleted bool) { command(deleted, host+"/"+repository+":v1") }},
-		{name: "all-tags", listed: true, look: func(repository, _ string, _ bool) { command(false, "--all-tags", host+"/"+repository) }},
+		{name: "all-tags", listed: true, look: func(repository, want string, deleted bool) {
+			command(deleted && want != "", "--all-tags", host+"/"+repository) // a tag that is gone is no failure
+		}},
 		{name: "webhook", look: func(repository, want string, deleted bool) {
 			action, target := "push", fmt.Sprintf(`"digest":%q,"tag":"v1"`, want)
 			if deleted {
@@ -108,6 +115,11 @@ func newDoored(t *testing.T) *doored {
 			user.importInto("app", imagev1.ImageStreamImportSpec{Images: []imagev1.ImageImportSpec{{
 				From: corev1.ObjectReference{Kind: "DockerImage", Name: host + "/" + repository + ":v1"}, ImportPolicy: imagev1.TagImportPolicy{Insecure: true},
 			}}})
+		}},
+		{name: "stream of a repository", listed: true, look: func(repository, _ string, _ bool) {
+			user.importInto("all", imagev1.ImageStreamImportSpec{Repository: &imagev1.RepositoryImportSpec{
+				From: corev1.ObjectReference{Kind: "DockerImage", Name: host + "/" + repository}, ImportPolicy: imagev1.TagImportPolicy{Insecure: true},
+			}})
 		}},
 		{name: "admission", fresh: true, look: func(repository, _ string, _ bool) {
 			askAdmission(t, client, config.Host+admission.Path+"/prod?timeout=30s", review(host+"/"+repository+":v1"))
@@ -169,7 +181,7 @@ func TestEveryDoorAsksByGetWhatIsDeniedToHead(t *testing.T) {
 			t.Parallel()
 			d, digests := newDoored(t), map[string]string{}
 			for _, door := range d.doors {
-				known, fresh := door.name+"/known", door.name+"/fresh"
+				known, fresh := door.path()+"/known", door.path()+"/fresh"
 				for _, repository := range []string{known, fresh} {
 					digests[repository] = d.registry.Push(repository+":v1", servertest.SampleImage(t, repository))
 				}
@@ -206,10 +218,10 @@ func TestEveryDoorAsksForWhatATagTookAlong(t *testing.T) {
 	t.Parallel()
 	d := newDoored(t)
 	for _, door := range d.doors {
-		if door.fresh || door.listed {
+		if door.fresh {
 			continue // they ask for no tag that is gone; what runs is asked for by a sweep
 		}
-		repository := door.name + "/deleted"
+		repository := door.path() + "/deleted"
 		index, err := sample.MultiPlatform(sample.Spec{Name: repository}, false, "linux/amd64", "linux/arm64")
 		if err != nil {
 			t.Fatal(err)
@@ -238,6 +250,78 @@ func TestEveryDoorAsksForWhatATagTookAlong(t *testing.T) {
 		if now, known, _ := d.leads(repository); !known || now != "" {
 			t.Errorf("%s: the tag leads to %q", door.name, now)
 		}
+	}
+}
+
+// A registry that answers a credential without rights, or one that has expired, that it has no such
+// thing has lost nothing, by whichever door it is asked. The doors say that they may not see it.
+func TestNoDoorBelievesWhatIsHidden(t *testing.T) {
+	t.Parallel()
+	for _, code := range []string{"NAME_UNKNOWN", "MANIFEST_UNKNOWN"} {
+		t.Run(code, func(t *testing.T) {
+			t.Parallel()
+			d, digests := newDoored(t, registrytest.WithAuth(registrytest.Auth{Scheme: "basic", Username: "user", Password: "s3cr3t"})), map[string]string{}
+			for _, door := range d.doors {
+				if door.fresh {
+					continue
+				}
+				repository := door.path() + "/hidden"
+				digest := d.registry.Push(repository+":v1", servertest.SampleImage(t, repository))
+				digests[repository] = digest
+				d.registry.Heal()
+				d.doors[0].look(repository, digest, false)
+				d.registry.Inject("/v2/.+", 0, registrytest.Status(http.StatusNotFound, code))
+				d.registry.Reset()
+				door.look(repository, digest, true)
+				if door.name == "webhook" { // a deletion that is not believed is tried again, and says so in the queue
+					soon(t, "the webhook asks", func() bool { return d.asked(repository) })
+					door.look(repository, digest, false)
+				}
+				soon(t, door.name+" says why it knows no more", func() bool {
+					tag, err := d.images.GetTag(t.Context(), tags.Name(reference.Reference{Host: d.registry.Host, Repository: repository, Tag: "v1"}), metav1.GetOptions{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					failed := tags.Failure(tag)
+					// these two do not come to the tag
+					lists, sweeps := door.listed && d.registry.Count("/v2/"+repository+"/tags/list") > 0, door.name == "sweep" && d.registry.Count("/v2/"+repository+"/manifests/") > 0
+					return failed != nil && failed.Reason == "Unauthorized" || lists || sweeps
+				})
+			}
+			for repository, digest := range digests {
+				if led, _, events := d.leads(repository); led != digest || events != 1 || len(d.gone(digest)) > 0 {
+					t.Errorf("%s:v1 leads to %q after %d events, and its image is gone from %q", repository, led, events, d.gone(digest))
+				}
+			}
+		})
+	}
+}
+
+// A list of tags may be a part of the truth, as a proxy's is. Whichever door reads it, a known tag
+// that it lacks is asked for: it is imported if it has moved.
+func TestEveryDoorAsksForWhatItsListLacks(t *testing.T) {
+	t.Parallel()
+	d := newDoored(t)
+	for _, door := range d.doors {
+		if !door.listed && door.name != "sweep" {
+			continue // they read no list
+		}
+		repository := door.path() + "/partial"
+		first := d.registry.Push(repository+":v1", servertest.SampleImage(t, repository+" one"))
+		d.registry.Heal()
+		d.doors[0].look(repository, first, false)
+		second := d.registry.Push(repository+":v1", servertest.SampleImage(t, repository+" two"))
+		d.registry.Push(repository+":kept", servertest.SampleImage(t, "kept"))
+		d.registry.Inject("/v2/"+repository+"/tags/list", 0, func(http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				fmt.Fprintf(w, `{"name":%q,"tags":["kept"]}`, repository)
+			})
+		})
+		door.look(repository, "", false)
+		soon(t, door.name+" imports a known tag that no list has", func() bool {
+			led, _, _ := d.leads(repository)
+			return led == second
+		})
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 )
 
 // listPage is how many Images ListFinder has in memory at a time: an Image is up to 12 MiB,
-// usually some 20 KiB. tagsPage is the same for ImageTags, which are small.
-const listPage, tagsPage = 10, 100
+// usually some 20 KiB.
+const listPage = 10
 
 // ListFinder is a Finder that lists the Images whose field selectors.RecordedReferences has the
 // reference among its values.

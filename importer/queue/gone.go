@@ -11,15 +11,12 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/image/record"
-	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
-	"github.com/tidewaiter/tidewaiter/internal/pages"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/internal/table"
 )
@@ -104,16 +101,7 @@ func (w *Worker) childrenOf(ctx context.Context, digest string) ([]string, error
 // goneTags asks about each tag that is known to lead to a digest that is gone. A tag that leads
 // elsewhere now is imported.
 func (w *Worker) goneTags(ctx context.Context, gone reference.Reference) error {
-	return importer.EachLeading(ctx, w.Images, gone, func(ref reference.Reference) error {
-		now, err := w.refreshTag(ctx, ref)
-		if err == nil && now != "" && now != gone.Digest {
-			_, err = w.importPresent(ctx, w.Importer(), ref, w.Images)
-		}
-		if err != nil && pull.ReasonOf(err) != pull.NotAnImage && pull.ReasonOf(err) != pull.NotFound {
-			return err
-		}
-		return nil
-	})
+	return importer.EachLeading(ctx, w.Images, gone, func(ref reference.Reference) error { return w.askTag(ctx, ref, gone.Digest) })
 }
 
 // refreshTag asks the registry where a tag leads, and records that.
@@ -161,38 +149,40 @@ func (w *Worker) searchSigned(ctx context.Context, manifest reference.Reference)
 }
 
 // goneRepository asks about every known reference in the repository that was not asked about
-// before.
+// before. A tag that leads elsewhere now is imported.
 func (w *Worker) goneRepository(ctx context.Context, repository reference.Reference, asked *askedOf) error {
-	ask := func(ref reference.Reference) error {
+	ask := func(ref reference.Reference, led string) error {
 		if asked.has(ref) {
 			return nil
 		}
-		_, err := w.refreshTag(ctx, ref)
-		if err == nil {
-			asked.add(ref)
+		err := w.askTag(ctx, ref, led)
+		if err != nil && !importer.Unsearched(err) { // the next sweep searches
+			return err
 		}
-		return err
+		asked.add(ref)
+		return nil
 	}
 	if err := w.goneImages(ctx, repository, asked, ask); err != nil {
 		return err
 	}
-	options := metav1.ListOptions{Limit: tagsPage, FieldSelector: fields.OneTermEqualSelector(selectors.TagRepository, repository.String()).String()}
-	return pages.Each(ctx, options, w.Images.ListTags, func(list *imagev1.ImageTagList) error {
-		for i := range list.Items {
-			ref, ok := tags.Reference(&list.Items[i])
-			if now, _ := tags.Now(&list.Items[i]); !ok || now == "" {
-				continue
-			}
-			if err := ask(ref); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return importer.EachUnlisted(ctx, w.Images, repository, asked.has, ask)
+}
+
+// askTag asks the registry about a tag that led to a digest. If it leads elsewhere now, askTag
+// imports it.
+func (w *Worker) askTag(ctx context.Context, ref reference.Reference, led string) error {
+	now, err := w.refreshTag(ctx, ref)
+	if err == nil && now != "" && now != led {
+		_, err = w.importPresent(ctx, w.Importer(), ref, w.Images)
+	}
+	if pull.ReasonOf(err) == pull.NotAnImage || pull.ReasonOf(err) == pull.NotFound {
+		return nil // replaced or deleted since
+	}
+	return err
 }
 
 // goneImages asks about each Image in the repository, and about the tags that it is known by.
-func (w *Worker) goneImages(ctx context.Context, repository reference.Reference, asked *askedOf, ask func(reference.Reference) error) error {
+func (w *Worker) goneImages(ctx context.Context, repository reference.Reference, asked *askedOf, ask func(tag reference.Reference, led string) error) error {
 	if w.Finder == nil {
 		return nil
 	}
@@ -209,7 +199,7 @@ func (w *Worker) goneImages(ctx context.Context, repository reference.Reference,
 		}
 		for _, ref := range annotation.Known(image.Annotations) {
 			if ref.Bare() == repository && ref.Tag != "" {
-				if err := ask(ref); err != nil {
+				if err := ask(ref, image.Name); err != nil {
 					return err
 				}
 			}

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -63,14 +64,39 @@ func (i *streamImports) Import(ctx context.Context, ref reference.Reference, dry
 }
 
 // Tags is part of imageapi.Importer.
-func (i *streamImports) Tags(ctx context.Context, repository reference.Reference) ([]string, error) {
+func (i *streamImports) Tags(ctx context.Context, repository reference.Reference, most int) (listed, unlisted []string, err error) {
+	client, err := i.images()
+	if err != nil {
+		return nil, nil, err
+	}
 	defer limits.Pause(ctx)()
-	names, warnings, err := i.importer().Tags(ctx, repository)
+	listed, warnings, err := i.importer().Tags(ctx, repository)
 	for _, text := range warnings {
 		warning.AddWarning(ctx, "", text)
 	}
-	return names, importStatus(err)
+	if err != nil {
+		return nil, nil, importStatus(err)
+	}
+	isListed := map[string]bool{}
+	for _, name := range listed {
+		isListed[name] = true
+	}
+	err = importer.EachUnlisted(ctx, client, repository.Bare(), func(tag reference.Reference) bool { return isListed[tag.Tag] }, func(tag reference.Reference, _ string) error {
+		if len(unlisted) == most {
+			return errEnough
+		}
+		unlisted = append(unlisted, tag.Tag)
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		warning.AddWarning(ctx, "", fmt.Sprintf("%s no longer lists more than %d known tags; a sweep asks for them all", repository.Name(), most))
+		err = nil
+	}
+	return listed, unlisted, err
 }
+
+// errEnough ends a list of which no more is needed.
+var errEnough = errors.New("no longer needed")
 
 // Imported is part of queue.Streams.
 func (t followedTags) Imported(ctx context.Context, ref reference.Reference, failed error) error {

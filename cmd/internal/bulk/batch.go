@@ -41,6 +41,8 @@ type batch struct {
 	planned int // references
 	ended   chan ended
 	left    chan struct{} // signalled when an import has left its slot
+	// known tags that no list has, which are asked for
+	unlisted map[reference.Reference]bool
 
 	foreseeing sync.WaitGroup // running reads for waiting references
 }
@@ -91,7 +93,7 @@ func New(im *importer.Importer, images func() importer.Images, jobs int, s *Sele
 	}
 	return &batch{
 		importer: im, images: images, prefetcher: ahead, limiter: hostlimit.New(2*jobs, jobs, clock.RealClock{}), clock: clock.RealClock{}, jobs: jobs,
-		Events: noEvents{}, report: report, progress: progress, selection: s, hosts: map[string]*host{}, ended: make(chan ended), left: make(chan struct{}, 1),
+		Events: noEvents{}, report: report, progress: progress, selection: s, hosts: map[string]*host{}, unlisted: map[reference.Reference]bool{}, ended: make(chan ended), left: make(chan struct{}, 1),
 	}
 }
 
@@ -257,8 +259,19 @@ func (b *batch) do(ctx context.Context, e *ended) {
 	default:
 		var tags []string
 		tags, e.warnings, e.err = b.importer.Tags(ctx, e.Ref)
+		listed := map[string]bool{}
 		for _, tag := range tags {
 			e.found = append(e.found, e.Ref.WithTag(tag))
+			listed[tag] = true
+		}
+		if tagged, ok := b.images().(importer.Tagged); ok && e.err == nil {
+			err := importer.EachUnlisted(ctx, tagged, e.Ref, func(tag reference.Reference) bool { return listed[tag.Tag] }, func(tag reference.Reference, _ string) error {
+				e.unlisted = append(e.unlisted, tag)
+				return nil
+			})
+			if err != nil && ctx.Err() == nil {
+				e.warnings = append(e.warnings, fmt.Sprintf("%s: tags that were imported before, and are no longer listed, are not asked for: %v", e.Ref.Name(), err))
+			}
 		}
 	}
 }
@@ -373,10 +386,20 @@ func (b *batch) finish(e ended) {
 		for _, j := range b.selection.among(e.Ref, e.found) {
 			b.plan(j)
 		}
+		for _, ref := range e.unlisted {
+			if b.selection.Has(ref) {
+				b.unlisted[ref] = true
+				b.plan(Job{Ref: ref})
+			}
+		}
 	}
 }
 
 func (b *batch) imported(e ended) {
+	if b.unlisted[e.Ref] && pull.ReasonOf(e.err) == pull.NotFound {
+		b.report.gone(e.Ref.String(), e.result, e.err)
+		return
+	}
 	b.Events.Imported(e.Ref.String(), e.result, e.err)
 	b.report.Add(e.Ref.String(), e.result, e.err)
 }

@@ -30,6 +30,7 @@ type ended struct {
 	round    int // of the host, when the job began
 	result   *importer.Result
 	found    []reference.Reference
+	unlisted []reference.Reference // known tags of a repository that its list lacks
 	warnings []string
 	created  time.Time
 	err      error

@@ -94,11 +94,7 @@ func NewReport(format, destination string, out, errOut io.Writer, progress *prog
 // form that -f reads. It may be called from any goroutine.
 func (r *report) Add(reference string, result *importer.Result, err error) {
 	r.progress.Done(func() {
-		if result != nil {
-			for _, w := range result.Warnings {
-				fmt.Fprintf(r.errOut, "warning: %s: %s\n", reference, printable.Text(w))
-			}
-		}
+		r.warnOf(reference, result)
 		if isInterrupted(err) {
 			r.leave(reference)
 			return
@@ -130,6 +126,28 @@ func (r *report) Add(reference string, result *importer.Result, err error) {
 		r.outcomes[r.outcome(result)]++
 		r.printErr = errors.Join(r.printErr, r.print(reference, result))
 	})
+}
+
+// gone reports that the registry neither lists nor has a tag that was imported before. That is now
+// known, and no failure.
+func (r *report) gone(reference string, result *importer.Result, why error) {
+	r.progress.Done(func() {
+		r.warnOf(reference, result)
+		r.Done++
+		r.outcomes["gone"]++
+		fmt.Fprintf(r.errOut, "gone: %s: the registry no longer has it\n", reference)
+		r.without(Line{Reference: reference, Outcome: "gone", Reason: pull.ReasonOf(why), Error: why.Error()})
+	})
+}
+
+// warnOf prints the warnings of a result, if there is one.
+func (r *report) warnOf(reference string, result *importer.Result) {
+	if result == nil {
+		return
+	}
+	for _, w := range result.Warnings {
+		fmt.Fprintf(r.errOut, "warning: %s: %s\n", reference, printable.Text(w))
+	}
 }
 
 func isInterrupted(err error) bool {

@@ -14,7 +14,7 @@ import (
 // -o jsonl.
 type Summary struct {
 	// Outcomes count references by what happened to their Images: imported, updated, unchanged, dry
-	// run.
+	// run; or gone, a known tag that the registry neither lists nor has.
 	Outcomes map[string]int `json:"outcomes"`
 	// Skipped counts artifacts, which are not images.
 	Skipped int `json:"skipped"`
@@ -24,8 +24,8 @@ type Summary struct {
 	Requests int64               `json:"requests"`
 	Bytes    int64               `json:"bytes"`
 	Seconds  float64             `json:"seconds"`
-	// References has at most 10,000 references without an Image: failed, skipped or not tried. -o
-	// jsonl has a line for each instead.
+	// References has at most 10,000 references without an Image: failed, skipped, gone or not tried.
+	// -o jsonl has a line for each instead.
 	References []Line `json:"references,omitempty"`
 }
 

@@ -38,8 +38,9 @@ type Importer interface {
 	// Import stores the images that a reference leads to, returns that one first, and records where
 	// its tag leads. A dry run stores and records nothing.
 	Import(ctx context.Context, ref reference.Reference, dryRun bool) ([]*imagev1.Image, error)
-	// Tags returns the tags of a repository, the most wanted first.
-	Tags(ctx context.Context, repository reference.Reference) ([]string, error)
+	// Tags returns the tags that a repository lists, the most wanted first, and known ones that it
+	// does not list and may have all the same, at most a number of them.
+	Tags(ctx context.Context, repository reference.Reference, most int) (listed, unlisted []string, err error)
 }
 
 // Bounds of imports.
@@ -89,6 +90,8 @@ type wanted struct {
 	ref  reference.Reference
 	tag  string // of the stream; "" for none
 	out  *imagev1.ImageImportStatus
+	// the tag is known, and its repository does not list it: if it is gone, that is no failure
+	unlisted bool
 }
 
 // Create is part of rest.Creater. It succeeds also if no image can be imported: the status has the
@@ -232,9 +235,14 @@ func (r *REST) importAll(ctx context.Context, asked *imagev1.ImageStreamImport, 
 		})
 	}
 	_ = group.Wait() // no function returns an error
+	all = slices.DeleteFunc(all, func(w wanted) bool {
+		return w.unlisted && w.out.Image == nil && w.out.Status.Reason == metav1.StatusReasonNotFound
+	})
 	size := 0
 	for i := range all {
-		all[i].show(&size)
+		if all[i].show(&size); all[i].unlisted {
+			asked.Status.Repository.Images = append(asked.Status.Repository.Images, *all[i].out)
+		}
 	}
 	return all
 }
@@ -276,13 +284,13 @@ func (r *REST) ofRepository(ctx context.Context, asked *imagev1.ImageStreamImpor
 	repository, _ := reference.ParseRepository(spec.From.Name) // validated
 	out := &imagev1.RepositoryImportStatus{}
 	asked.Status.Repository = out
-	var names []string
+	var names, unlisted []string
 	for i := range ofStream {
 		names = append(names, ofStream[i].To.Name)
 	}
 	if ofStream == nil {
 		var err error
-		if names, err = r.importer.Tags(ctx, repository); err != nil {
+		if names, unlisted, err = r.importer.Tags(ctx, repository, maxImports); err != nil {
 			out.Status = *imagestream.StatusOf(err)
 			return nil
 		}
@@ -299,12 +307,19 @@ func (r *REST) ofRepository(ctx context.Context, asked *imagev1.ImageStreamImpor
 			all = append(all, wanted{ref: ref.Pulled(), tag: name, out: &out.Images[i], spec: &ofStream[i]})
 			continue
 		}
-		ref := repository.WithTag(name)
-		all = append(all, wanted{ref: ref, tag: name, out: &out.Images[i], spec: &imagev1.ImageImportSpec{
-			From: corev1.ObjectReference{Kind: "DockerImage", Name: ref.String()}, ImportPolicy: spec.ImportPolicy, ReferencePolicy: spec.ReferencePolicy, IncludeManifest: spec.IncludeManifest,
-		}})
+		all = append(all, wanted{ref: repository.WithTag(name), tag: name, out: &out.Images[i], spec: ofTag(spec, repository.WithTag(name))})
+	}
+	for _, name := range unlisted[:max(0, min(len(unlisted), maxImports-had-len(names)))] {
+		all = append(all, wanted{ref: repository.WithTag(name), tag: name, out: &imagev1.ImageImportStatus{Tag: name}, spec: ofTag(spec, repository.WithTag(name)), unlisted: true})
 	}
 	return all
+}
+
+// ofTag is what the import of a repository wants of one of its tags.
+func ofTag(spec *imagev1.RepositoryImportSpec, tag reference.Reference) *imagev1.ImageImportSpec {
+	return &imagev1.ImageImportSpec{
+		From: corev1.ObjectReference{Kind: "DockerImage", Name: tag.String()}, ImportPolicy: spec.ImportPolicy, ReferencePolicy: spec.ReferencePolicy, IncludeManifest: spec.IncludeManifest,
+	}
 }
 
 func (r *REST) importOne(ctx context.Context, w *wanted, dryRun bool) {
