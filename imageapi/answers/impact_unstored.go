@@ -52,8 +52,11 @@ func (f *projection) mayTurn(ctx context.Context, image, again *imagev1.Image) {
 	}
 	is, err := false, error(nil)
 	for _, repository := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
+		if is || err != nil {
+			break
+		}
 		var former map[string][]FormerTag
-		if former, err = f.before.led(ctx, repository.Name()); is || err != nil {
+		if former, err = f.before.led(ctx, repository.Name()); err != nil {
 			break
 		}
 		for _, digest := range led {

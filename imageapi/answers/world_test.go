@@ -2,8 +2,10 @@ package answers
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	imagev1 "github.com/openshift/api/image/v1"
@@ -44,6 +46,18 @@ type world struct {
 	vouching *imagev1.Image
 	policies []*policy.Policy
 	may      func(authorizer.Attributes) bool
+	reads    atomic.Int64 // of the store, since failing was set
+	failing  int64        // the read that fails; 0 for none
+}
+
+var errInjected = errors.New("injected")
+
+// read counts a read of the store, and returns the error with which it fails.
+func (w *world) read() error {
+	if w.reads.Add(1) == w.failing {
+		return errInjected
+	}
+	return nil
 }
 
 func newWorld(t testing.TB) *world {
@@ -151,6 +165,9 @@ func (w *world) authorize(_ context.Context, a authorizer.Attributes) (authorize
 
 // Naming is part of Containers.
 func (w *world) Naming(_ context.Context, values []string, most int) (all []podimages.Container, more bool, err error) {
+	if err := w.read(); err != nil {
+		return nil, false, err
+	}
 	for _, c := range w.pods {
 		if !slices.Contains(values, c.Image) && !slices.Contains(values, runs(c)) {
 			continue
@@ -165,6 +182,9 @@ func (w *world) Naming(_ context.Context, values []string, most int) (all []podi
 
 // InNamespace is part of Containers.
 func (w *world) InNamespace(_ context.Context, namespace string, _ int) (all []podimages.Container, more bool, err error) {
+	if err := w.read(); err != nil {
+		return nil, false, err
+	}
 	for _, c := range w.pods {
 		if c.Namespace == namespace {
 			all = append(all, c)
@@ -181,6 +201,9 @@ func (w *world) Running([]string, func(usage.Tagged) usage.Run) (outdated, unkno
 type worldImages struct{ *world }
 
 func (w worldImages) Get(_ context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
+	if err := w.read(); err != nil {
+		return nil, err
+	}
 	if image := w.images[name]; image != nil {
 		return image, nil
 	}
@@ -188,6 +211,9 @@ func (w worldImages) Get(_ context.Context, name string, _ *metav1.GetOptions) (
 }
 
 func (w worldImages) List(_ context.Context, o *internalversion.ListOptions) (runtime.Object, error) {
+	if err := w.read(); err != nil {
+		return nil, err
+	}
 	list := &imagev1.ImageList{}
 	if o.FieldSelector != nil && w.vouching != nil && strings.HasPrefix(o.FieldSelector.String(), selectors.IndexVerdicts+"=") {
 		list.Items = append(list.Items, *w.vouching)
@@ -212,6 +238,9 @@ func (w worldImages) List(_ context.Context, o *internalversion.ListOptions) (ru
 type worldTags struct{ *world }
 
 func (w worldTags) Get(_ context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
+	if err := w.read(); err != nil {
+		return nil, err
+	}
 	if tag := w.tags[name]; tag != nil {
 		return tag, nil
 	}
@@ -219,6 +248,9 @@ func (w worldTags) Get(_ context.Context, name string, _ *metav1.GetOptions) (ru
 }
 
 func (w worldTags) List(_ context.Context, o *internalversion.ListOptions) (runtime.Object, error) {
+	if err := w.read(); err != nil {
+		return nil, err
+	}
 	list := &imagev1.ImageTagList{}
 	all := fields.Everything()
 	if o.FieldSelector != nil {
