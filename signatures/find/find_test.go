@@ -266,6 +266,16 @@ func TestFindUnusable(t *testing.T) {
 		}, "does not have it"},
 		{"a bundle that is no JSON", func(f *fixture) string { f.refer(bundle, nil, f.blob(bundle, []byte("x"))); return "" }, "invalid character"},
 		{"an attestation that is too large", func(f *fixture) string { f.refer(bundle, predicate, f.blob(bundle, large)); return "" }, ""},
+		{"a bundle in a fallback tag that is said to be a signature, and is gone", func(f *fixture) string {
+			f.push(f.tag(""), map[string]any{"mediaType": "application/vnd.oci.image.index.v1+json", "manifests": []any{
+				map[string]any{"digest": "sha256:" + strings.Repeat("2", 64), "artifactType": bundle, "annotations": map[string]any{"dev.sigstore.bundle.predicateType": payload.PredicateCosignSign}},
+			}})
+			return ""
+		}, "does not have it"},
+		{"a digest alone in a fallback tag, and it is gone", func(f *fixture) string {
+			f.push(f.tag(""), map[string]any{"mediaType": "application/vnd.oci.image.index.v1+json", "manifests": []any{map[string]any{"digest": "sha256:" + strings.Repeat("2", 64)}}})
+			return ""
+		}, "does not have it"},
 		{"an attestation that is gone", func(f *fixture) string { return f.refer(bundle, predicate, f.blob(bundle, []byte("x"))) }, ""},
 		{"a Notary signature that is too large", func(f *fixture) string { f.refer(note, nil, f.blob("application/jose+json", large)); return "" }, "at most"},
 		{"a chart that is gone", func(f *fixture) string { return f.refer("application/x", nil, f.blob("text/plain", []byte("x"))) }, ""},

@@ -44,8 +44,12 @@ func (s *search) referrers(ctx context.Context) error {
 			continue
 		}
 		out := s.leftOut
-		if s.maySign(d.ArtifactType) && d.Annotations[annotationPredType] == "" {
-			out = s.lost
+		switch d.Annotations[annotationPredType] {
+		case "", payload.PredicateCosignSign:
+			// a list by tag may have digests alone, as cosign writes it
+			if s.maySign(d.ArtifactType) || d.ArtifactType == "" && !s.withoutSigstore {
+				out = s.lost
+			}
 		}
 		m, err := s.client.manifest(ctx, d.Digest)
 		if err == nil && m == nil {
