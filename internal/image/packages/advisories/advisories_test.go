@@ -76,8 +76,12 @@ func TestRanges(t *testing.T) {
 		{"cargo", "SEMVER", "introduced:0.0.0-0 fixed:0.2.23", "", "0.2.22", true, "0.2.23", false},
 		// an order that is not known, unless it is SemVer
 		{"hex", "SEMVER", "introduced:1.0.0 fixed:1.2.0", "", "1.1.0", true, "1.2.0", false},
-		{"hackage", "ECOSYSTEM", "introduced:1.0.0 fixed:1.2.0", "", "1.1.0", false, "", true},
-		{"hackage", "ECOSYSTEM", "introduced:1.0.0 fixed:1.2.0", "1.1.0", "1.1.0", true, "", false},
+		{"conan", "ECOSYSTEM", "introduced:1.0.0 fixed:1.2.0", "", "1.1.0", false, "", true},
+		{"conan", "ECOSYSTEM", "introduced:1.0.0 fixed:1.2.0", "1.1.0", "1.1.0", true, "", false},
+		{"hackage", "ECOSYSTEM", "introduced:1.0.0 fixed:1.2.0", "", "1.1.0", true, "1.2.0", false},
+		{"hex", "ECOSYSTEM", "introduced:1.0.0 fixed:1.2.0", "", "1.1.0", true, "1.2.0", false},
+		{"composer", "ECOSYSTEM", "introduced:2.4.4 fixed:2.4.4-p2", "", "2.4.4-p1", true, "2.4.4-p2", false},
+		{"composer", "ECOSYSTEM", "introduced:0 fixed:2.4.4-p2", "", "2.4.4-p2", false, "", false},
 		{"npm", "SEMVER", "introduced:1.0.0 fixed:1.2.0", "", "latest?", false, "", true},
 		{"npm", "SEMVER", "introduced:1.0.0 fixed:1.2.0", "", "", false, "", true},
 		// commits
@@ -183,6 +187,9 @@ func TestReleasesAndNames(t *testing.T) {
 		{"Maven", "org.apache.logging.log4j:log4j-core", "pkg:maven/org.apache.logging.log4j/log4j-core@1.0", is},
 		{"Maven", "org.apache.logging.log4j:log4j-core", "", unknown},
 		{"Go", "golang.org/x/net", "pkg:golang/golang.org/x/net@v1.0.0", is},
+		{"Go", "github.com/Azure/azure-sdk-for-go", "pkg:golang/github.com/Azure/azure-sdk-for-go@v1.0.0", is},
+		{"Go", "github.com/Azure/azure-sdk-for-go", "pkg:golang/github.com/azure/azure-sdk-for-go@v1.0.0", is},
+		{"Bitnami", "OpenSSL", "pkg:bitnami/OpenSSL@1.0.0", unknown},
 		{"Go", "stdlib", "pkg:golang/stdlib@1.0.0", is},
 	} {
 		set := NewSet()

@@ -114,7 +114,7 @@ func (e ecosystem) same(name string) string {
 	switch e.typ {
 	case "pypi": // https://packaging.python.org/en/latest/specifications/name-normalization/
 		return separators.ReplaceAllString(strings.ToLower(name), "-")
-	case "nuget", "composer":
+	case "nuget", "composer", "golang", "deb", "apk", "bitnami": // package URLs of most have small letters alone
 		return strings.ToLower(name)
 	}
 	return name

@@ -5,10 +5,11 @@
 // <, <=, >, >=, = and !=; none is =. Which versions come first is the ecosystem's affair, so
 // libraries decide it:
 //
-//   - Go, npm, PyPI, Maven, crates.io, NuGet, RubyGems and Composer: deps.dev/util/semver, of
-//     Google's deps.dev.
+//   - Go, npm, PyPI, Maven, crates.io and NuGet, and the SemVer of Hex, Pub and Swift:
+//     deps.dev/util/semver, of Google's deps.dev.
 //   - Debian and Ubuntu, RPM, Alpine: knqyf263/go-deb-version, go-rpm-version and go-apk-version,
 //     which scanners use.
+//   - Composer, RubyGems, CRAN and Hackage: segments.go, which has a few lines for each.
 //
 // Of any other type of package, and of a version that its library cannot read, it is unknown
 // whether it is in the range. Only = and != are known where the texts are the same, or two numbers
@@ -141,8 +142,8 @@ func epochLacks(typ, version, bound string) error {
 
 // systems are the ecosystems of deps.dev/util/semver by the type of a package URL.
 var systems = map[string]semver.System{
-	"cargo": semver.Cargo, "composer": semver.Composer, "gem": semver.RubyGems, "golang": semver.Go, "maven": semver.Maven,
-	"npm": semver.NPM, "nuget": semver.NuGet, "pypi": semver.PyPI, SemVer: semver.DefaultSystem,
+	"cargo": semver.Cargo, "golang": semver.Go, "maven": semver.Maven, "npm": semver.NPM, "nuget": semver.NuGet, "pypi": semver.PyPI,
+	SemVer: semver.DefaultSystem, "hex": semver.DefaultSystem, "pub": semver.DefaultSystem, "swift": semver.DefaultSystem,
 }
 
 // SemVer is the type of versions as https://semver.org has them, whatever their package is.
@@ -151,7 +152,7 @@ const SemVer = "semver"
 // Orders reports whether versions of a type of package can be compared.
 func Orders(typ string) bool {
 	_, ok := systems[typ]
-	return ok || typ == "deb" || typ == "rpm" || typ == "apk"
+	return ok || segmented[typ] != nil || typ == "deb" || typ == "rpm" || typ == "apk"
 }
 
 // Compare orders two versions of a type of package: negative if a comes before b. An error says
@@ -168,8 +169,16 @@ func Compare(typ, a, b string) (order int, err error) {
 	}
 	system, ok := systems[typ]
 	switch {
+	case typ == "pub":
+		order, err := compareIn(system, a, b)
+		if order == 0 && err == nil {
+			return compareBuilds(a, b)
+		}
+		return order, err
 	case ok:
 		return compareIn(system, a, b)
+	case segmented[typ] != nil:
+		return compareSegments(segmented[typ], a, b)
 	case typ == "deb":
 		x, err := deb.NewVersion(a)
 		if err != nil {
@@ -181,8 +190,25 @@ func Compare(typ, a, b string) (order int, err error) {
 		}
 		return x.Compare(y), nil
 	case typ == "rpm":
+		for _, version := range []string{a, b} {
+			epoch, _, hasEpoch := strings.Cut(version, ":")
+			if hasEpoch && (epoch == "" || strings.Trim(epoch, "0123456789") != "") || strings.HasSuffix(version, ":") || strings.HasSuffix(version, "-") {
+				return 0, fmt.Errorf("version %q is not one of RPM, [EPOCH:]VERSION[-RELEASE]", version)
+			}
+		}
 		return rpm.NewVersion(a).Compare(rpm.NewVersion(b)), nil
 	case typ == "apk":
+		return compareApk(a, b)
+	case typ == "":
+		return 0, errors.New("the package has no package URL, so the order of its versions is unknown")
+	}
+	return 0, fmt.Errorf("the order of versions of type %q is unknown", typ)
+}
+
+// compareApk orders two versions of Alpine. Their library takes 1.0_rc1 for more than 1.0 where
+// one has no revision, so revisions count last.
+func compareApk(a, b string) (int, error) {
+	order := func(a, b string) (int, error) {
 		x, err := apk.NewVersion(a)
 		if err != nil {
 			return 0, fmt.Errorf("version %q: %w", a, err)
@@ -192,10 +218,32 @@ func Compare(typ, a, b string) (order int, err error) {
 			return 0, fmt.Errorf("version %q: %w", b, err)
 		}
 		return x.Compare(y), nil
-	case typ == "":
-		return 0, errors.New("the package has no package URL, so the order of its versions is unknown")
 	}
-	return 0, fmt.Errorf("the order of versions of type %q is unknown", typ)
+	const revision = "-r"
+	first, _, isRevised := strings.Cut(a, revision)
+	second, _, isOther := strings.Cut(b, revision)
+	if !isRevised || !isOther {
+		if n, err := order(first+"-r0", second+"-r0"); err != nil || n != 0 {
+			return n, err
+		}
+	}
+	return order(a, b)
+}
+
+// compareBuilds orders two versions of Pub that differ in their builds alone: 1.0.0+1 comes after
+// 1.0.0.
+func compareBuilds(a, b string) (int, error) {
+	_, x, isBuild := strings.Cut(a, "+")
+	_, y, isOther := strings.Cut(b, "+")
+	switch {
+	case isBuild && isOther:
+		return compareIn(semver.DefaultSystem, "0.0.0-"+x, "0.0.0-"+y)
+	case isBuild:
+		return 1, nil
+	case isOther:
+		return -1, nil
+	}
+	return 0, nil
 }
 
 func compareIn(system semver.System, a, b string) (int, error) {
@@ -203,6 +251,9 @@ func compareIn(system semver.System, a, b string) (int, error) {
 		if system == semver.Go && text != "" && '0' <= text[0] && text[0] <= '9' {
 			// the standard library's, as people write them
 			text = "v" + text
+		} else if system == semver.DefaultSystem {
+			// a tag is a version with a v
+			text = strings.TrimPrefix(text, "v")
 		}
 		v, err := system.Parse(text)
 		if err == nil && v.IsWildcard() {

@@ -1,6 +1,7 @@
 package versions_test
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 
@@ -75,10 +76,55 @@ func TestRanges(t *testing.T) {
 	}
 }
 
+// Of each line, every version comes before the next one, and those with = between are the same.
+func TestOrders(t *testing.T) {
+	t.Parallel()
+	for typ, lines := range map[string][]string{
+		"composer": {
+			"1.0-dev 1.0-alpha1 1.0.0a2 1.0-beta1 1.0-beta.2=1.0b2 1.0-beta10 1.0-RC1=v1.0.0-rc.1 1.0-RC10-dev 1.0-RC10 1.0=1.0.0.0=1.0-stable=V1.0+build 1.0-p1=1.0-patch1=1.0pl1 1.0-p10 1.0.1 1.9 1.10",
+			"2.4.3-beta9 2.4.3-RC1 2.4.3 2.4.3-p1 2.4.3-p2 2.4.4-p1 2.4.4-p10",
+			"1.0.99999999999999999999 1.0.100000000000000000000",
+		},
+		"gem":     {"3.0.0.alpha.5.0.3 3.0.0.alpha.5.0.4 3.0.0.alpha.5.0.5 3.0.0.alpha.5.0.5.1 3.0.0.beta 3.0.0-1=3.0.0.pre.1 3.0.0.rc1 3.0.0=3=3.0.0.0 3.0.0.1 3.0.1 3.10"},
+		"cran":    {"0.1 0.1-0=0.1.0 0.1-1 0.1-4 0.1.5 0.2 0.10 1.0 1.0.0"},
+		"hackage": {"0.11.3.0 1 1.0 1.0.0 1.0.1.0 1.2 1.10"},
+		"pub":     {"0.13.0-dev.1 0.13.0-dev.1+1 0.13.0 0.13.0+1 0.13.0+2 0.13.0+10 0.13.1 1.0.0=v1.0.0"},
+		"hex":     {"1.1.0-rc.1 1.1.0=v1.1.0 1.2.0 1.10.0"},
+		"swift":   {"1.1.0-rc.1 1.1.0=v1.1.0 1.2.0 1.10.0"},
+		"apk":     {"1.0_alpha1-r0 1.0_rc1 1.0 1.0-r1 1.0-r10 1.0_p1-r0 1.0a 1.0.1 1.10"},
+		"rpm":     {"1.0~rc1-1.el9 1.0-1.el9 1.0-1.el9_2.1 1.0-27.el9 1.0.1-1.el9 1:0.5-1.el9"},
+	} {
+		for _, line := range lines {
+			steps := strings.Fields(line)
+			for i, step := range steps {
+				for j, other := range steps {
+					for a := range strings.SplitSeq(step, "=") {
+						for b := range strings.SplitSeq(other, "=") {
+							if order, err := versions.Compare(typ, a, b); err != nil || cmp.Compare(order, 0) != cmp.Compare(i, j) {
+								t.Errorf("%s: %s and %s are ordered %d, %v", typ, a, b, order, err)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	for typ, wrong := range map[string]string{
+		"composer": "dev-main 1.x-dev 1.0-test1 4.3-2 1.0..1", "gem": "1beta a.1 1..0", "cran": "1.a . -", "hackage": "1.0-beta v1.0",
+		"apk": "1.0bc 1.0A latest", "rpm": "a:1.0 :1.0 1: 1.0-", "hex": "1.0.0.0.0", "pub": "latest",
+	} {
+		for version := range strings.FieldsSeq(wrong) {
+			if order, err := versions.Compare(typ, version, "1.0"); err == nil {
+				t.Errorf("%s: %s and 1.0 are ordered %d", typ, version, order)
+			}
+		}
+	}
+}
+
 // A version is in one of two ranges that leave nothing out, or it is unknown. Where the order of
 // two versions is known, it is the same in both directions.
 func FuzzVersions(f *testing.F) {
-	for _, typ := range []string{"deb", "rpm", "apk", "npm", "pypi", "maven", "golang", "cargo", "nuget", "gem", "composer", "generic"} {
+	for _, typ := range []string{"deb", "rpm", "apk", "npm", "pypi", "maven", "golang", "cargo", "nuget", "gem", "composer", "cran", "hackage", "pub", "hex", "generic"} {
 		f.Add(typ, "1.2.3-1", "1:2.0~rc1")
 		f.Add(typ, "v1.0.0+a", "99999999999999999999.1")
 	}
