@@ -80,6 +80,8 @@ var tools = []tool{
 	named(moduleProgram("kine", "github.com/k3s-io/kine", "v0.17.5", "", "etcd's API over SQL databases, for make nightly")),
 	named(moduleProgram("kwok", "sigs.k8s.io/kwok", "v0.8.0", "cmd/kwok",
 		"nodes and kubelets of clusters that are followed, for make nightly")),
+	named(moduleProgram("osv-scanner", "github.com/google/osv-scanner/v2", "v2.5.0", "cmd/osv-scanner",
+		"what finds advisories of lists of packages, for make nightly (some minutes to build)")),
 	moduleProgram("litestream", "github.com/benbjohnson/litestream", "v0.3.14", "cmd/litestream",
 		"replication of SQLite files (some minutes to build)"),
 	moduleProgram("cosign", "github.com/sigstore/cosign/v3", "v3.1.3", "cmd/cosign",
