@@ -350,7 +350,7 @@ func (f *projection) fixes(ctx context.Context, set *advisories.Set, began time.
 			if at := slices.IndexFunc(all, func(x fix) bool { return x.digest != row.Image && !x.about[a.ID] }); at >= 0 && a.Effect != NotAffected {
 				a.FixedBy = all[at].ref.String()
 			} else if a.Effect != NotAffected && !whole[repository] {
-				f.doubt("fixedBy", fmt.Errorf("of %s, only %d tags were looked at for an image with a fix", repository, maxFixes))
+				f.doubt("fixedBy", fmt.Errorf("of %s, only the newest %d tags were looked at for an image with a fix", repository, maxFixes))
 			}
 		}
 	}

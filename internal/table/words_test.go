@@ -31,7 +31,7 @@ func TestQuantity(t *testing.T) {
 // which is always more than one.
 var (
 	plural = regexp.MustCompile(`%d [a-z ]{0,12}?[a-z]+[^s\W]s\b`)
-	fixed  = regexp.MustCompile(`(?:at most|at least|over|more than|longer than|first|newest|last|the policy's|limit of|there are|after|in|version|revision|page|key of) $|^--[a-z-]+ $`)
+	fixed  = regexp.MustCompile(`(?:at most|at least|over|more than|longer than|first|newest|last|the policy's|limit of|there are|after|in|version|revision|page|key of|secret) $|^--[a-z-]+ $`)
 	bound  = regexp.MustCompile(`at most|must have|must hold|must be|holds 64`)
 )
 
