@@ -17,7 +17,7 @@ import (
 var concernDoors = map[string]string{
 	"Runs and is not verified": "clusterpods summary", "Runs and is unsigned": "clusterpods summary", "Runs and cannot be judged": "clusterpods summary", "Runs something else than its tag leads to": "clusterpods summary",
 	"Runs and is gone from its registry": "summary", "Not verified": "images summary", "Unsigned": "images summary", "Verdict unknown": "images summary",
-	"Imports that failed": "spool", "Registries that are away": "spool", "Clusters that are away": "clusters", "Access to clusters that ends soon": "clusters",
+	"Imports that failed": "spool", "Notifications that failed": "spool", "Registries that are away": "spool", "Clusters that are away": "clusters", "Access to clusters that ends soon": "clusters",
 	"Policies that do nothing": "policies", "Certificates and keys that end soon": "policies", "Exceptions that end soon": "policies",
 	"Certificates of this server that end soon": "summary",
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tidewaiter/tidewaiter/internal/job"
 )
 
 // Paths of the API.
@@ -100,6 +102,9 @@ func (v *visit) activity() error {
 	data.Jobs = data.Jobs[:min(len(data.Jobs), pageRows)]
 	return v.show(&page{Name: "activity", Title: "Activity", Nav: "activity", Data: data, Commands: []string{"kubectl get events -A --field-selector " + newestEvents, "kubectl get events -A --watch", "tidewaiter spool list", "kubectl get --raw " + receiversPath}})
 }
+
+// isNotification reports whether the job is a notification, and not a push.
+func (j *queuedJob) isNotification() bool { return j.ID >= job.FirstNotification }
 
 // spoolPage is how many jobs one request lists: admin.SpoolPage.
 const spoolPage = 500

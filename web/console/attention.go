@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/tidewaiter/tidewaiter/internal/job"
 	tablecells "github.com/tidewaiter/tidewaiter/internal/table"
 )
 
@@ -370,7 +369,8 @@ func (v *visit) attention() error {
 		{&concern{Title: "Not verified", About: "images that have signatures, none of them trusted", Next: "sign them, or delete them", Link: link("images", "verdict", "False"), Which: "signatures.verified=False", Grave: true}, ofVerdict["False"]},
 		{&concern{Title: "Unsigned", About: "images without the signature that a policy demands", Next: "sign them, or delete them", Link: link("images", "verdict", "Unsigned"), Which: "signatures.verified=Unsigned"}, ofVerdict["Unsigned"]},
 		{&concern{Title: "Verdict unknown", About: "images whose signatures could not all be read or judged", Next: "open one: its page says what could not be read", Link: link("images", "verdict", "Unknown"), Which: "signatures.verified=Unknown"}, ofVerdict["Unknown"]},
-		{&concern{Title: "Imports that failed", About: "pushes that were given up", Next: "retry or drop them", Link: Root + "activity#queue", Grave: true}, countDead(spooled("dead"))},
+		{&concern{Title: "Imports that failed", About: "pushes that were given up", Next: "retry or drop them", Link: Root + "activity#queue", Grave: true}, countDead(spooled("dead"), false)},
+		{&concern{Title: "Notifications that failed", About: "their receivers did not take them", Next: "retry or drop them", Link: Root + "activity#queue"}, countDead(spooled("dead"), true)},
 		{&concern{Title: "Registries that are away", About: "their pushes wait and are tried again", Next: "nothing, if they come back", Link: Root + "activity#queue"}, countRegistriesAway(spooled("waiting"))},
 		{&concern{Title: "Clusters that are away", About: "their pods are shown as they were last seen", Next: "see why it cannot be reached", Link: Root + "running"}, countClusters(clusters, (*cluster).away)},
 		{&concern{Title: "Access to clusters that ends soon", About: "within two weeks, their pods can no longer be followed", Next: "give the server a new kubeconfig", Link: Root + "running", Grave: true}, countClusters(clusters, (*cluster).endsSoon)},
@@ -459,14 +459,18 @@ func (c *counted) add(since time.Time) {
 	}
 }
 
-// countDead counts pushes that were given up.
-func countDead(jobs func() ([]queuedJob, bool, error)) func() (counted, error) {
+// countDead counts pushes, or notifications, that were given up.
+func countDead(jobs func() ([]queuedJob, bool, error), notifications bool) func() (counted, error) {
 	return func() (c counted, err error) {
 		all, more, err := jobs()
 		for _, j := range all {
-			c.add(j.Enqueued)
+			if j.isNotification() == notifications {
+				c.add(j.Enqueued)
+			}
 		}
-		c.More = more
+		if c.More = more; more && c.Count == 0 && err == nil {
+			err = unknown(fmt.Sprintf("None of the first %d jobs that were given up; the others were not read.", len(all)))
+		}
 		return c, err
 	}
 }
@@ -477,7 +481,7 @@ func countRegistriesAway(jobs func() ([]queuedJob, bool, error)) func() (counted
 		all, more, err := jobs()
 		hosts := map[string]bool{}
 		for _, j := range all {
-			if host, _, ok := strings.Cut(string(j.Key), "/"); ok && j.Error != "" && j.ID < job.FirstNotification {
+			if host, _, ok := strings.Cut(string(j.Key), "/"); ok && j.Error != "" && !j.isNotification() {
 				hosts[host] = true
 				c.add(j.Enqueued)
 			}

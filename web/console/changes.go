@@ -224,12 +224,16 @@ func (v *visit) policiesChanged() (all changesView, err error) {
 	return all, err
 }
 
-// importsGivenUp finds the pushes that were given up, by when they were queued.
+// importsGivenUp finds the pushes and notifications that were given up, by when they were queued.
 func (v *visit) importsGivenUp() (all changesView, err error) {
 	jobs, more, err := v.jobs("dead")
 	all.More = more
 	for _, j := range jobs {
-		all.Rows = append(all.Rows, change{At: j.Enqueued, What: "The import of " + string(j.Key) + " failed", By: j.Error, Link: Root + "activity#queue"})
+		what := "The import of "
+		if j.isNotification() {
+			what = "The notification of "
+		}
+		all.Rows = append(all.Rows, change{At: j.Enqueued, What: what + string(j.Key) + " failed", By: j.Error, Link: Root + "activity#queue"})
 	}
 	return all, err
 }

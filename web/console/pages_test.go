@@ -173,7 +173,7 @@ func TestWhatIsRefusedIsSaid(t *testing.T) {
 	b := newBrowser(t, answers)
 	b.signIn("good")
 	for path, want := range map[string][]string{
-		"": {"Imports that failed, registries that are away: unknown", "Unknown, for the same reason", "tidewaiter:cluster-viewer", "You may not list images"}, "images": {"You may not list images", "tidewaiter:image-viewer"}, "repositories": {"You may not list tags"},
+		"": {"Imports that failed, notifications that failed, registries that are away: unknown", "Unknown, for the same reason", "tidewaiter:cluster-viewer", "You may not list images"}, "images": {"You may not list images", "tidewaiter:image-viewer"}, "repositories": {"You may not list tags"},
 		"running": {"You may not list clusters", "You may not list the pods", "tidewaiter:cluster-viewer"}, "running?at=" + at: {"You may not list what ran"}, "policies": {"You may not list policies", "tidewaiter:verifier"},
 		"activity": {"You may not list events", "You may not see the queue", "tidewaiter:queue-viewer"},
 	} {

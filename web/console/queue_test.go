@@ -3,6 +3,7 @@ package console
 import (
 	"testing"
 
+	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/web/admin"
 )
 
@@ -23,8 +24,13 @@ func TestQueueThatIsNotReadToItsEnd(t *testing.T) {
 		{failed[2:], false, counted{Count: 1}, counted{}, true}, {failed[2:], true, counted{Count: 1, More: true}, counted{More: true}, false},
 	} {
 		jobs := func() ([]queuedJob, bool, error) { return tt.jobs, tt.more, nil }
-		if dead, err := countDead(jobs)(); dead != tt.dead || err != nil {
+		if dead, err := countDead(jobs, false)(); dead != tt.dead || err != nil {
 			t.Errorf("given up of %d and more, %v: %+v, %v", len(tt.jobs), tt.more, dead, err)
+		}
+		if sent, err := countDead(func() ([]queuedJob, bool, error) {
+			return append([]queuedJob{{ID: job.FirstNotification}}, tt.jobs...), tt.more, nil
+		}, true)(); sent.Count != 1 || err != nil {
+			t.Errorf("of pushes and a notification that were given up: %+v, %v", sent, err)
 		}
 		if away, err := countRegistriesAway(jobs)(); away != tt.away || (err == nil) != tt.known {
 			t.Errorf("registries away of %d and more, %v: %+v, %v", len(tt.jobs), tt.more, away, err)
