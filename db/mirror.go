@@ -258,6 +258,19 @@ func (m *mirror) expire(ctx context.Context, keys []expiring) (expired int, err 
 	return expired, nil
 }
 
+// Fills returns how often the database has been filled from the store of all servers; 0 without
+// one. After a fill it may lack what was written before: the store may have been put back to an
+// earlier state.
+func (d *DB) Fills() int64 {
+	m, ok := d.authority.(*mirror)
+	if !ok {
+		return 0
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.fills
+}
+
 // refill starts another fill of the file. Until it ends, nothing can be read.
 func (m *mirror) refill(replaced bool) {
 	m.set(func() {
