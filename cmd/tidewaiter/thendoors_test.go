@@ -4,8 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -27,6 +29,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 	"github.com/tidewaiter/tidewaiter/coreapi/imageruns"
 	"github.com/tidewaiter/tidewaiter/db"
+	"github.com/tidewaiter/tidewaiter/db/backup"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
@@ -172,8 +175,12 @@ func (p *past) write(t *testing.T, dir string) {
 			t.Fatal(err)
 		}
 	}
+	known, err := followed.Records(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
 	for cluster, gaps := range p.gaps {
-		if err := followed.SetRecords(context.Background(), cluster, clusters.ClusterRecords{Since: metav1.NewTime(p.since), Until: metav1.NewTime(p.ended), Unseen: gaps}); err != nil {
+		if err := followed.SetRecords(context.Background(), cluster, clusters.ClusterRecords{Since: metav1.NewTime(p.since), Until: metav1.NewTime(p.ended), Unseen: gaps}, known[cluster]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -182,10 +189,84 @@ func (p *past) write(t *testing.T, dir string) {
 	}
 }
 
+// restored brings a data directory back to a backup, which lacks what was recorded since.
+func (p *past) restored(t *testing.T, data string) string {
+	t.Helper()
+	dir := t.TempDir()
+	file, restored := filepath.Join(dir, "backup.db"), filepath.Join(dir, "restored")
+	if err := backup.Make(t.Context(), data, file); err != nil {
+		t.Fatal(err)
+	}
+	lost := *p
+	lost.runs, lost.ended = nil, p.ended.Add(3*time.Hour)
+	for i := range p.runs {
+		run := p.runs[i].DeepCopy()
+		if run.Status.Until == nil {
+			run.Status.Until = &metav1.Time{Time: p.ended.Add(time.Hour)}
+		}
+		run.Status.Verdicts = append(run.Status.Verdicts, imageruns.RunVerdict{Since: metav1.NewTime(p.ended), Verified: "True"})
+		lost.runs = append(lost.runs, *run)
+		run = run.DeepCopy()
+		run.Name, run.Spec.From, run.Status.Until = "lost-"+run.Name, metav1.NewTime(p.ended.Add(2*time.Hour)), nil
+		lost.runs = append(lost.runs, *run)
+	}
+	lost.write(t, data)
+	if err := backup.Restore(t.Context(), file, restored); err != nil {
+		t.Fatal(err)
+	}
+	return restored
+}
+
+// upgraded returns a data directory with the first schema, and indexes that mean something else.
+func (p *past) upgraded(t *testing.T, data string) string {
+	t.Helper()
+	older := filepath.Join(t.TempDir(), "older")
+	if err := os.Mkdir(older, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(older, datafile.FileName)
+	if err := datafile.CreatePrivate(file); err != nil {
+		t.Fatal(err)
+	}
+	d, err := sql.Open("sqlite3", "file:"+file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.SetMaxOpenConns(1)
+	for _, statement := range []string{
+		datafile.Migrations[0], "ATTACH '" + filepath.Join(data, datafile.FileName) + "' AS newer", "DELETE FROM meta",
+		"INSERT INTO meta SELECT * FROM newer.meta WHERE name IN ('revision', 'compacted', 'swept')",
+		"INSERT INTO revisions SELECT rev, key, create_rev, prev_rev, until, at, size, expires, NULL FROM newer.revisions",
+		"INSERT INTO contents SELECT rev, sum, value FROM newer.contents", "INSERT INTO directories SELECT dir, objects, bytes FROM newer.directories",
+		"INSERT INTO indexes SELECT id, prefix, iif(instr(name, '#') = 0, name, substr(name, 1, instr(name, '#')) || '0'), iif(instr(name, '#') = 0, 0, -1) FROM newer.indexes",
+		"PRAGMA user_version = 1",
+	} {
+		if _, err := d.Exec(statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return older
+}
+
 // Every door to the past says the same of every moment: what ran, the verdict that was known, and
-// which clusters were not seen.
+// which clusters were not seen. So it is after an upgrade from the first release, and where a
+// backup was restored: what the backup lacks was not seen.
 func TestDoorsToThePast(t *testing.T) {
 	t.Parallel()
+	for name, then := range map[string]func(*past, *testing.T, string) string{
+		"Written": func(_ *past, _ *testing.T, data string) string { return data }, "Restored": (*past).restored, "Upgraded": (*past).upgraded,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testDoorsToThePast(t, then)
+		})
+	}
+}
+
+func testDoorsToThePast(t *testing.T, then func(*past, *testing.T, string) string) {
 	seed := rand.Uint64()
 	t.Logf("the seed is %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -195,6 +276,7 @@ func TestDoorsToThePast(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.write(t, data)
+	data = then(p, t, data)
 	config := "clusters:\n"
 	for cluster := range p.gaps {
 		config += fmt.Sprintf("- {name: %s, kubeconfig: away.kubeconfig, importRunning: false}\n", cluster)
@@ -233,6 +315,13 @@ func TestDoorsToThePast(t *testing.T) {
 		}
 	}
 	t.Logf("asked at %d moments, at which %d clusters were not seen", *moments, unseen)
+	soon(t, "the server has begun to record", func() bool {
+		_, _, errs := tidewaiter(t, "ran", "--since", "1h", "--data-dir", data)
+		return strings.Count(errs, "has not been seen since "+p.ended.Format(time.RFC3339)) == len(p.gaps)
+	})
+	for range *moments / 4 {
+		doors.askUnseen(p.ended.Add(time.Duration(random.Int64N(int64(time.Since(p.ended)/time.Second))) * time.Second))
+	}
 }
 
 // doorsThen are the doors to a past.
@@ -330,7 +419,16 @@ func (d *doorsThen) ask(at time.Time, cluster string, app int, word string) {
 		d.says("get", at, strings.Join(got.Unknown, "\n"), "")
 	}
 
-	for door, more := range map[string]fields.Set{"imageruns": {}, "imageruns by verdict": {"verified": word}, "imageruns by workload": {"workload": fmt.Sprint("a", app), "cluster": cluster}} {
+	out, errs, code = verb("describe", image)
+	if code != 0 != (len(ofImage) == 0) {
+		t.Errorf("describe %s at %s: %d, and %d ran: %s", image, then, code, len(ofImage), errs)
+	} else if _, ran, _ := strings.Cut(out, "\nRan:\n"); code == 0 {
+		d.same("describe", at, cells(ran, "DIGEST", "VERDICT"), ofImage)
+		d.says("describe", at, errs, "")
+	}
+	d.askWindow(at, cluster)
+
+	for door, more := range map[string]fields.Set{"imageruns of an image": {"image": image}, "imageruns of a namespace": {"namespace": "ns1"}, "imageruns": {}, "imageruns by verdict": {"verified": word}, "imageruns by workload": {"workload": fmt.Sprint("a", app), "cluster": cluster}} {
 		more["at"] = then
 		config, notes := withWarnings(d.config)
 		ran := map[string]string{}
@@ -346,6 +444,10 @@ func (d *doorsThen) ask(at time.Time, cluster string, app int, word string) {
 		switch {
 		case more["verified"] != "":
 			maps.DeleteFunc(want, func(_, is string) bool { return is != word })
+		case more["image"] != "":
+			want = ofImage
+		case more["namespace"] != "":
+			want = p.at(at, func(r *imageruns.ImageRun) bool { return r.Namespace == "ns1" })
 		case more["workload"] != "":
 			want = p.at(at, func(r *imageruns.ImageRun) bool {
 				return r.Spec.Cluster == cluster && r.Spec.Workload == fmt.Sprint("Job/a", app)
@@ -356,6 +458,105 @@ func (d *doorsThen) ask(at time.Time, cluster string, app int, word string) {
 	}
 	d.askSQL(at, all)
 	d.askConsole(at, all, word)
+}
+
+// askWindow asks what ran in a cluster from a moment to another one.
+func (d *doorsThen) askWindow(from time.Time, cluster string) {
+	d.t.Helper()
+	until := from.Add(time.Duration(from.Unix()%(40*60)) * time.Minute)
+	want := map[string]string{}
+	for i := range d.past.runs {
+		r := &d.past.runs[i]
+		began, ended := r.Spec.From.Time, d.past.ended.Add(time.Hour)
+		if r.Status.Until != nil {
+			ended = r.Status.Until.Time
+		}
+		if r.Spec.Cluster == cluster && !began.After(until) && (ended.After(from) || began.Equal(from)) {
+			want[r.Namespace+"/"+r.Name] = ""
+		}
+	}
+	args := []string{"ran", "--cluster", cluster, "--from", from.Format(time.RFC3339), "--until", until.Format(time.RFC3339), "--data-dir", d.data, "-o"}
+	_, lines, _ := tidewaiter(d.t, append(args, "jsonl")...)
+	found := map[string]string{}
+	for decoder := json.NewDecoder(strings.NewReader(lines)); ; {
+		var run imageruns.ImageRun
+		if err := decoder.Decode(&run); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			d.t.Fatal(err)
+		}
+		found[run.Namespace+"/"+run.Name] = ""
+	}
+	d.same("ran -o jsonl until "+until.Format(time.RFC3339), from, found, want)
+	_, text, _ := tidewaiter(d.t, append(args, "csv")...)
+	if n := strings.Count(text, "\n") - 1; n != len(want) {
+		d.t.Errorf("ran -o csv from %s until %s has %d, and %d ran", from, until, n, len(want))
+	}
+}
+
+// askUnseen asks about a moment after all that is recorded: each door that tells what ran names
+// every cluster, and SQL and -o csv have the gap.
+func (d *doorsThen) askUnseen(at time.Time) {
+	d.t.Helper()
+	then := at.Format(time.RFC3339)
+	says := func(door, text, cluster string) {
+		d.t.Helper()
+		for name := range d.past.gaps {
+			if want := cluster == "" || cluster == name; strings.Contains(text, "cluster "+name+" has not been seen since "+d.past.ended.Format(time.RFC3339)) != want {
+				d.t.Errorf("%s at %s: %s was not seen (asked about: %t), and it says\n%.1000s", door, then, name, want, text)
+			}
+		}
+	}
+	for door, args := range map[string][]string{
+		"ran": {"ran", "--at", then}, "ran of an image": {"ran", "r.io/a1:v1", "--at", then}, "ran from": {"ran", "--from", then}, "ran of a cluster": {"ran", "--cluster", "c1", "--at", then},
+		"get": {"get", "r.io/a1:v1", "--at", then}, "describe": {"describe", "r.io/a1:v1", "--at", then}, "images": {"images", "-A", "--cluster", "c1", "--at", then},
+	} {
+		_, out, errs := tidewaiter(d.t, append(args, "--data-dir", d.data)...)
+		cluster := ""
+		if slices.Contains(args, "c1") {
+			cluster = "c1"
+		}
+		says(door, out+errs, cluster)
+	}
+	_, report, errs := tidewaiter(d.t, "report", "--from", then, "--until", at.Add(time.Second).Format(time.RFC3339), "-o", "json", "--data-dir", d.data)
+	if n := len(reportUnseen.FindAllString(report, -1)); n != len(d.past.gaps) {
+		d.t.Errorf("a report of %s says of %d clusters that they were not seen:\n%.1000s%s", then, n, report, errs)
+	}
+	client, err := pathClient(d.config)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	raw, err := client.Get().AbsPath("/console/running").Param("at", then).DoRaw(d.t.Context())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	says("the console", consoleTime.ReplaceAllString(string(raw), "$1"), "")
+	config, notes := withWarnings(d.config)
+	if err := eachRun(d.t.Context(), config, "", fields.Set{"at": then}, func(page []imageruns.ImageRun) error {
+		for i := range page {
+			r := &page[i]
+			if r.Status.Until != nil || len(r.Status.Unseen) == 0 || r.Status.Unseen[len(r.Status.Unseen)-1].Until != nil {
+				d.t.Errorf("imageruns at %s: %s/%s goes on as if it was seen: until %v, unseen %v", then, r.Spec.Cluster, r.Name, r.Status.Until, r.Status.Unseen)
+			}
+		}
+		return nil
+	}); err != nil {
+		d.t.Fatal(err)
+	}
+	says("imageruns", strings.Join(notes.all, "\n"), "")
+	_, out, _ := tidewaiter(d.t, "ran", "--at", then, "-o", "csv", "--data-dir", d.data)
+	for line := range strings.Lines(out) {
+		if cells := strings.Split(strings.TrimSpace(line), ","); cells[14] != "unseenSince" && cells[14] != d.past.ended.Format(time.RFC3339) {
+			d.t.Errorf("ran -o csv at %s: not unseen since the end of what is recorded: %s", then, line)
+		}
+	}
+	var seen int
+	if err := d.sql.QueryRow("SELECT count(*) FROM image_runs WHERE (ended IS NULL OR ended > ?1) AND unseen_since IS NULL AND cluster <> 'local'", then).Scan(&seen); err != nil {
+		d.t.Fatal(err)
+	}
+	if seen > 0 {
+		d.t.Errorf("SQL at %s: %d stretches go on as if they were seen", then, seen)
+	}
 }
 
 // askSQL asks the view, which has the first verdict, and when the cluster was not seen meanwhile.
@@ -398,8 +599,11 @@ func (d *doorsThen) askSQL(at time.Time, all map[string]string) {
 	d.same("SQL", at, found, want)
 }
 
-// A row of the console, the digest in it, and a verdict with its time.
+// What a report says of a cluster; a row of the console, the digest in it, a verdict with its time,
+// and a time.
 var (
+	reportUnseen   = regexp.MustCompile(`cluster c\d was not seen from \S+ to the end of this time`)
+	consoleTime    = regexp.MustCompile(`<time datetime="([^"]+)"[^>]*>[^<]*</time>`)
 	consoleRow     = regexp.MustCompile(`(?s)<tr><td class="first">.*?</tr>`)
 	consoleDigest  = regexp.MustCompile(`ref=sha256(?::|%3[aA])([0-9a-f]{12})`)
 	consoleVerdict = regexp.MustCompile(`</span><span class="by">since <time datetime="([^"]+)"`)

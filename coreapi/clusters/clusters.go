@@ -192,15 +192,22 @@ func (c *Clusters) Records(ctx context.Context) (map[string]ClusterRecords, erro
 	return all, nil
 }
 
-// SetRecords stores for which times the records of a cluster are whole.
-func (c *Clusters) SetRecords(ctx context.Context, cluster string, r ClusterRecords) error {
-	return write(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone), c.clusters, cluster, func(before *Cluster) *Cluster {
-		after := &Cluster{ObjectMeta: metav1.ObjectMeta{Name: cluster}}
+// SetRecords stores for which times the records of a cluster are whole. It returns
+// [ErrRecordsChanged] if what is stored is none of known; that is empty for records that are not
+// stored yet.
+func (c *Clusters) SetRecords(ctx context.Context, cluster string, r ClusterRecords, known ...ClusterRecords) error {
+	return write(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone), c.clusters, cluster, func(before *Cluster) (*Cluster, error) {
+		after, stored := &Cluster{ObjectMeta: metav1.ObjectMeta{Name: cluster}}, ClusterRecords{}
 		if before != nil {
-			after = before.DeepCopy()
+			if after = before.DeepCopy(); after.Status.Records != nil {
+				stored = *after.Status.Records
+			}
+		}
+		if !slices.ContainsFunc(known, stored.Same) {
+			return nil, ErrRecordsChanged
 		}
 		after.Status.Records = r.DeepCopy()
-		return after
+		return after, nil
 	})
 }
 
@@ -390,18 +397,18 @@ func remove(ctx context.Context, store *genericregistry.Store, name string) erro
 }
 
 // write stores an object: change makes the new object from the stored one, which is nil at first.
-// It does not write an object that is stored already.
+// It writes nothing if that fails, or if the object is stored already.
 func write[T interface {
 	comparable
 	runtime.Object
-}](ctx context.Context, store *genericregistry.Store, name string, change func(before T) T) error {
+}](ctx context.Context, store *genericregistry.Store, name string, change func(before T) (T, error)) error {
 	info := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, before runtime.Object) (runtime.Object, error) {
 		old, ok := before.(T)
 		if m, err := meta.Accessor(before); !ok || err != nil || m.GetUID() == "" {
 			var none T
 			old = none
 		}
-		return change(old), nil
+		return change(old)
 	})
 	_, _, err := store.Update(ctx, name, info, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, true, &metav1.UpdateOptions{})
 	return err

@@ -392,7 +392,7 @@ func (f *follower) store(ctx context.Context) error {
 		conditions = append(conditions, credentialCondition(f.end, f.endKnown, now))
 	}
 	f.mu.Unlock()
-	return write(ctx, f.clusters.clusters, f.source.Name, func(before *Cluster) *Cluster {
+	return write(ctx, f.clusters.clusters, f.source.Name, func(before *Cluster) (*Cluster, error) {
 		after := &Cluster{ObjectMeta: metav1.ObjectMeta{Name: f.source.Name}}
 		if before != nil {
 			after = before.DeepCopy()
@@ -409,7 +409,7 @@ func (f *follower) store(ctx context.Context) error {
 		if old := after.Status.LastSeen; state.LastSeen != nil && (changed || old == nil || state.LastSeen.Sub(old.Time) >= seenEvery) {
 			after.Status.LastSeen = state.LastSeen
 		}
-		return after
+		return after, nil
 	})
 }
 
@@ -542,13 +542,13 @@ func (w *writer) write(ctx context.Context, k string) error {
 	}
 	spec := obj.(*pod).spec()
 	spec.Cluster, spec.Platform = w.follower.source.Name, w.platform(spec.NodeName)
-	err = write(ctx, c.pods, full, func(before *ClusterPod) *ClusterPod {
+	err = write(ctx, c.pods, full, func(before *ClusterPod) (*ClusterPod, error) {
 		after := &ClusterPod{ObjectMeta: metav1.ObjectMeta{Name: full}}
 		if before != nil {
 			after.ObjectMeta = *before.DeepCopy().GetObjectMeta().(*metav1.ObjectMeta)
 		}
 		after.Spec = spec
-		return after
+		return after, nil
 	})
 	if err != nil {
 		return err

@@ -1,6 +1,9 @@
 package clusters
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"slices"
 	"time"
 
@@ -9,6 +12,17 @@ import (
 
 // maxGaps is how many gaps are kept of a cluster.
 const maxGaps = 200
+
+// ErrRecordsChanged: what is stored of records is not what was last read or written. Another server
+// has written it, or an earlier state of the store was restored.
+var ErrRecordsChanged = errors.New("the records of a cluster were changed elsewhere")
+
+// Same reports whether both are stored as the same.
+func (r ClusterRecords) Same(other ClusterRecords) bool {
+	a, errA := json.Marshal(r)
+	b, errB := json.Marshal(other)
+	return errA == nil && errB == nil && bytes.Equal(a, b)
+}
 
 // Miss notes that the cluster could not be seen in a time, which is after all that was noted
 // before. until is zero while it still cannot be.

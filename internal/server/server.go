@@ -411,7 +411,7 @@ func (s *Server) assemble(ctx context.Context) error {
 		defer func() { s.followChanges(storage) }() // when it is known what runs
 	}
 	s.clusters, s.Usage, s.answerer = core.Clusters, core.Usage.Index, images.Answerer
-	s.runs = runs.New(runs.Options{Store: core.Runs, Clusters: core.Clusters, Verdicts: runVerdicts{s}, SeveralServers: s.etcd != nil, Clock: s.Options.Clock})
+	s.runs = runs.New(runs.Options{Store: core.Runs, Clusters: core.Clusters, Verdicts: runVerdicts{s}, SeveralServers: s.etcd != nil, Fills: s.DB.Fills, Clock: s.Options.Clock})
 	s.followed, s.streams = followedTags{images.TagImports}, images.StoredStreams
 	s.promotions, s.unverified = promotion.New(s.streams), imageevents.NewUnverified(s.answerer)
 	if s.listener != nil {

@@ -13,6 +13,11 @@
 // after the gap continues, with the gap in it. A stretch that is missing after the gap ended at an
 // unknown time within it.
 //
+// Nobody writes beside another: who begins to record first stores that nothing is known since the
+// end of the records, and who writes first looks whether the stored records are its own. If they
+// are not, another server records by now, or the store was put back to an earlier state; then
+// everything is read again.
+//
 // A time counts as recorded only after all its changes are written: after a crash, the gap begins
 // at the last time up to which everything was written.
 //

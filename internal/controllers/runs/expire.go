@@ -153,7 +153,7 @@ func (r *Recorder) wholeAfter(ctx context.Context, cluster string, until time.Ti
 	records := *c.records.DeepCopy()
 	r.mu.Unlock()
 	records.Since = metav1.NewTime(until.Truncate(wholeStep).Add(wholeStep))
-	if err := r.Clusters.SetRecords(ctx, cluster, records); err != nil {
+	if err := r.set(ctx, cluster, records); err != nil {
 		return err
 	}
 	r.mu.Lock()

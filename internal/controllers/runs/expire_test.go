@@ -38,14 +38,14 @@ func (w *watched) List(ctx context.Context, o *internalversion.ListOptions) (run
 	return w.Store.List(ctx, o)
 }
 
-func (w *watched) SetRecords(ctx context.Context, cluster string, r clusters.ClusterRecords) error {
+func (w *watched) SetRecords(ctx context.Context, cluster string, r clusters.ClusterRecords, known ...clusters.ClusterRecords) error {
 	if w.failed != nil {
 		return w.failed
 	}
 	if r.Since.Before(new(w.stored[cluster].Since)) {
 		w.t.Errorf("records of %s are whole since %s, which was %s", cluster, r.Since, w.stored[cluster].Since)
 	}
-	return w.knows.SetRecords(ctx, cluster, r)
+	return w.knows.SetRecords(ctx, cluster, r, known...)
 }
 
 func (w *watched) Delete(ctx context.Context, name string, v rest.ValidateObjectFunc, o *metav1.DeleteOptions) (runtime.Object, bool, error) {

@@ -2,6 +2,8 @@ package runs
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"time"
@@ -27,6 +29,9 @@ func (r *Recorder) flush(ctx context.Context, all, again bool) error {
 	}
 	r.ask(ctx, again)
 	due := r.due(all)
+	if err := r.check(ctx, due, all); err != nil {
+		return err
+	}
 	var writing errgroup.Group
 	writing.SetLimit(writers)
 	for _, w := range due {
@@ -35,7 +40,7 @@ func (r *Recorder) flush(ctx context.Context, all, again bool) error {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			if err != nil {
-				w.run.dirty, w.run.in.changed[w.run] = true, true
+				w.again()
 			} else {
 				w.run.stored = true
 			}
@@ -46,6 +51,62 @@ func (r *Recorder) flush(ctx context.Context, all, again bool) error {
 		return err
 	}
 	return r.confirm(ctx, seen, all)
+}
+
+// check is called before something is written. It returns [clusters.ErrRecordsChanged] if another
+// server records by now, and errFilled or this if the store was put back to an earlier state: what
+// would be written stands beside what others write, or what was written before is lost.
+func (r *Recorder) check(ctx context.Context, due []write, all bool) error {
+	r.mu.Lock()
+	for _, c := range r.clusters {
+		all = all || c.dirty
+	}
+	r.mu.Unlock()
+	if len(due) == 0 && !all {
+		return nil
+	}
+	records, err := r.Clusters.Records(ctx) // as they are now, so that a fill is noticed
+	if err == nil && r.filled() != r.fills {
+		err = errFilled
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, c := range r.clusters {
+		if err == nil && !slices.ContainsFunc(c.known(), records[name].Same) {
+			err = fmt.Errorf("cluster %s: %w", name, clusters.ErrRecordsChanged)
+		}
+	}
+	if err != nil {
+		for _, w := range due {
+			w.again()
+		}
+	}
+	return err
+}
+
+// known are the records that may be stored.
+func (c *cluster) known() []clusters.ClusterRecords {
+	if c.tried != nil {
+		return []clusters.ClusterRecords{c.stored, *c.tried}
+	}
+	return []clusters.ClusterRecords{c.stored}
+}
+
+// set stores records of a cluster.
+func (r *Recorder) set(ctx context.Context, name string, records clusters.ClusterRecords) error {
+	r.mu.Lock()
+	c := r.clusters[name]
+	known := c.known()
+	r.mu.Unlock()
+	err := r.Clusters.SetRecords(ctx, name, records, known...)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil {
+		c.stored, c.tried = records, nil
+	} else if !errors.Is(err, clusters.ErrRecordsChanged) {
+		c.tried = &records
+	}
+	return err
 }
 
 // names are the names of the clusters.
@@ -160,6 +221,9 @@ type write struct {
 	object imageruns.ImageRun
 }
 
+// again has it written later. The caller holds the Recorder's mu.
+func (w *write) again() { w.run.dirty, w.run.in.changed[w.run] = true, true }
+
 // due returns the stretches to write, and marks them as written.
 func (r *Recorder) due(all bool) (due []write) {
 	r.mu.Lock()
@@ -224,7 +288,7 @@ func (r *Recorder) confirm(ctx context.Context, seen map[string]time.Time, all b
 	}
 	r.mu.Unlock()
 	for name, records := range changed {
-		if err := r.Clusters.SetRecords(ctx, name, records); err != nil {
+		if err := r.set(ctx, name, records); err != nil {
 			r.mu.Lock()
 			r.clusters[name].dirty = true
 			r.mu.Unlock()

@@ -57,6 +57,7 @@ type lagging struct {
 	followed     *clusters.Clusters
 	cluster      *clustertest.Cluster
 	lags, writes []time.Duration
+	other        clusters.ClusterRecords // was written last
 }
 
 // BenchmarkLag measures how long it takes from a change in a cluster until a follower has stored
@@ -140,8 +141,10 @@ func (l *lagging) change(b *testing.B, n int) {
 	<-l.pods
 	l.lags = append(l.lags, time.Since(began))
 	began = time.Now()
-	if err := l.followed.SetRecords(b.Context(), "other", clusters.ClusterRecords{Until: metav1.NewTime(began)}); err != nil {
+	next := clusters.ClusterRecords{Until: metav1.NewTime(began)}
+	if err := l.followed.SetRecords(b.Context(), "other", next, l.other); err != nil {
 		b.Fatal(err)
 	}
+	l.other = next
 	l.writes = append(l.writes, time.Since(began))
 }

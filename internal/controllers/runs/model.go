@@ -49,7 +49,9 @@ type cluster struct {
 	since   time.Time // since when
 	missed  time.Time // since when nothing was seen or recorded; zero if it was never seen
 	records clusters.ClusterRecords
-	dirty   bool // its records must be written
+	stored  clusters.ClusterRecords  // as they were read or written last
+	tried   *clusters.ClusterRecords // may be stored, too: it is not known whether they were
+	dirty   bool                     // its records must be written
 	pods    map[podID]*pod
 	runs    map[key]*run
 	ended   []*run        // runs that have ended, and are not written yet or may continue

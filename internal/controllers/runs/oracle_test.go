@@ -44,7 +44,10 @@ func (k *knows) Records(context.Context) (map[string]clusters.ClusterRecords, er
 	return all, nil
 }
 
-func (k *knows) SetRecords(_ context.Context, cluster string, r clusters.ClusterRecords) error {
+func (k *knows) SetRecords(_ context.Context, cluster string, r clusters.ClusterRecords, known ...clusters.ClusterRecords) error {
+	if !slices.ContainsFunc(known, k.stored[cluster].Same) {
+		return clusters.ErrRecordsChanged
+	}
 	k.stored[cluster] = *r.DeepCopy()
 	return nil
 }
@@ -184,6 +187,11 @@ func (w *world) flush(all bool) {
 	if err := w.recorder.flush(context.Background(), all, true); err != nil {
 		w.t.Fatal(err)
 	}
+	w.noteVerdicts()
+}
+
+// noteVerdicts notes what the recorder was told.
+func (w *world) noteVerdicts() {
 	if w.judged == nil {
 		w.judged = map[string][]judged{}
 	}
@@ -245,33 +253,47 @@ func (w *world) pod(c *simulated, id podID, p *clusters.ClusterPodSpec) {
 }
 
 func (w *world) runs(c *simulated, id podID, app, version int) {
-	image := fmt.Sprintf("registry.example.com/app%d:v1", app)
-	started := metav1.NewTime(w.now().Add(c.skew))
-	w.pod(c, id, &clusters.ClusterPodSpec{
-		Cluster: c.name, Namespace: id.namespace, Name: id.name, Workload: fmt.Sprintf("Deployment/app%d", app), Since: started,
-		Containers: []clusters.ClusterPodContainer{{Name: "main", Image: image, ImageID: fmt.Sprintf("registry.example.com/app%d@%s", app, digestOf(version)), Started: &started}},
-	})
+	w.pod(c, id, w.running(c, id, app, version))
 }
 
-// step is something that happens.
-func (w *world) step() {
-	c := w.clusters[w.rand.IntN(len(w.clusters))]
+// running is a pod that runs a version of an app since now.
+func (w *world) running(c *simulated, id podID, app, version int) *clusters.ClusterPodSpec {
+	image := fmt.Sprintf("registry.example.com/app%d:v1", app)
+	started := metav1.NewTime(w.now().Add(c.skew))
+	return &clusters.ClusterPodSpec{
+		Cluster: c.name, Namespace: id.namespace, Name: id.name, Workload: fmt.Sprintf("Deployment/app%d", app), Since: started,
+		Containers: []clusters.ClusterPodContainer{{Name: "main", Image: image, ImageID: fmt.Sprintf("registry.example.com/app%d@%s", app, digestOf(version)), Started: &started}},
+	}
+}
+
+// happens lets something happen to a pod of a cluster, or to the policies.
+func (w *world) happens(c *simulated, set func(*simulated, podID, *clusters.ClusterPodSpec)) {
 	app := w.rand.IntN(4)
 	id := podID{fmt.Sprintf("ns%d", app%2), fmt.Sprintf("app%d-%d", app, w.rand.IntN(3))}
-	switch w.rand.IntN(12) {
+	switch w.rand.IntN(9) {
 	case 0, 1, 2, 3: // a rollout, or a moved tag
-		w.runs(c, id, app, w.rand.IntN(3))
+		set(c, id, w.running(c, id, app, w.rand.IntN(3)))
 	case 4, 5: // scaled down
-		w.pod(c, id, nil)
+		set(c, id, nil)
 	case 6: // finished
 		if p := c.pods[id]; p != nil && p.Finished == nil {
 			p = p.DeepCopy()
 			at := metav1.NewTime(w.now().Add(c.skew))
 			p.Finished = &at
-			w.pod(c, id, p)
+			set(c, id, p)
 		}
 	case 7: // a pod that waits for its image
-		w.pod(c, id, &clusters.ClusterPodSpec{Workload: fmt.Sprintf("Deployment/app%d", app), Containers: []clusters.ClusterPodContainer{{Name: "main", Image: "registry.example.com/app:v1", Waiting: "ImagePullBackOff"}}})
+		set(c, id, &clusters.ClusterPodSpec{Workload: fmt.Sprintf("Deployment/app%d", app), Containers: []clusters.ClusterPodContainer{{Name: "main", Image: "registry.example.com/app:v1", Waiting: "ImagePullBackOff"}}})
+	case 8: // a policy changes, or a key is revoked
+		image := fmt.Sprintf("registry.example.com/app%d:v1", app)
+		w.verdict[image] = []string{"True", "False", "Unsigned"}[w.rand.IntN(3)]
+	}
+}
+
+// step is something that happens.
+func (w *world) step() {
+	c := w.clusters[w.rand.IntN(len(w.clusters))]
+	switch w.rand.IntN(12) {
 	case 8: // the cluster goes away, or comes back
 		if c.away = !c.away; c.away {
 			w.miss(c, w.now())
@@ -291,11 +313,10 @@ func (w *world) step() {
 				w.miss(c, w.known.stored[c.name].Until.Time)
 			}
 		}
-	case 10: // a policy changes
-		image := fmt.Sprintf("registry.example.com/app%d:v1", app)
-		w.verdict[image] = []string{"True", "False", "Unsigned"}[w.rand.IntN(3)]
-	case 11:
+	case 10:
 		w.flush(true)
+	default:
+		w.happens(c, w.pod)
 	}
 }
 
@@ -308,8 +329,8 @@ func (w *world) at(t time.Time) map[string]imageruns.ImageRun {
 	found := map[string]imageruns.ImageRun{}
 	for _, r := range obj.(*imageruns.ImageRunList).Items {
 		k := r.Spec.Cluster + " " + r.Namespace + " " + r.Spec.Workload + " " + r.Spec.Image + " " + r.Spec.ImageID
-		if _, twice := found[k]; twice {
-			w.t.Errorf("two stretches of %s at %s", k, t)
+		if other, twice := found[k]; twice {
+			w.t.Errorf("two stretches of %s at %s: from %s until %s, and from %s until %s", k, t, other.Spec.From, other.Status.Until, r.Spec.From, r.Status.Until)
 		}
 		found[k] = r
 	}
@@ -331,16 +352,25 @@ func TestOracle(t *testing.T) {
 	}
 }
 
-func testOracle(t *testing.T, seed uint64) {
-	begun := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
-	w := &world{t: t, rand: rand.New(rand.NewPCG(seed, 0)), clock: clocktesting.NewFakeClock(begun), store: newStore(t, dbtest.Open(t)), verdict: map[string]string{}}
+// newWorld is a world of three clusters without a recorder. The clocks of two are wrong.
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{t: t, rand: rand.New(rand.NewPCG(seed, 0)), clock: clocktesting.NewFakeClock(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)), verdict: map[string]string{}}
 	for app := range 4 {
 		w.verdict[fmt.Sprintf("registry.example.com/app%d:v1", app)] = "NoPolicy"
 	}
-	w.known = &knows{stored: map[string]clusters.ClusterRecords{}, seen: map[string]time.Time{}}
 	for i, skew := range []time.Duration{0, time.Hour, -time.Hour} {
 		w.clusters = append(w.clusters, &simulated{name: fmt.Sprint("c", i), skew: skew, pods: map[podID]*clusters.ClusterPodSpec{}, truth: map[string][]span{}})
-		w.known.seen[fmt.Sprint("c", i)] = begun
+	}
+	return w
+}
+
+func testOracle(t *testing.T, seed uint64) {
+	w := newWorld(t, seed)
+	begun := w.now()
+	w.store = newStore(t, dbtest.Open(t))
+	w.known = &knows{stored: map[string]clusters.ClusterRecords{}, seen: map[string]time.Time{}}
+	for _, c := range w.clusters {
+		w.known.seen[c.name] = begun
 	}
 	w.start()
 	w.flush(true)
@@ -359,17 +389,27 @@ func testOracle(t *testing.T, seed uint64) {
 		}
 	}
 	w.flush(true)
+	w.check(begun, w.known)
+}
+
+// check compares what is recorded of 500 moments with what ran then.
+func (w *world) check(begun time.Time, known Clusters) {
+	w.t.Helper()
+	stored, err := known.Records(context.Background())
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	length := int(w.now().Sub(begun) / time.Second)
 	seen, unseen, verdictsSeen := 0, 0, 0
 	for range 500 {
 		at := begun.Add(time.Duration(w.rand.IntN(length)) * time.Second)
 		found := w.at(at)
 		for _, c := range w.clusters {
-			records := w.known.stored[c.name]
+			records := stored[c.name]
 			said := len(records.GapsIn(at, at)) > 0
 			missed := slices.ContainsFunc(c.unseen, func(s span) bool { return s.has(at) })
 			if missed && !said {
-				t.Errorf("%s was not seen at %s, which is not said: %v", c.name, at, records.Unseen)
+				w.t.Errorf("%s was not seen at %s, which is not said: %v", c.name, at, records.Unseen)
 			}
 			if missed || said {
 				unseen++
@@ -388,26 +428,26 @@ func testOracle(t *testing.T, seed uint64) {
 				})
 				run, is := found[c.name+" "+k]
 				if is != ran && !(is && paused) && !behind {
-					t.Errorf("%s %s at %s: recorded %t, ran %t: %v", c.name, k, at, is, ran, spans)
+					w.t.Errorf("%s %s at %s: recorded %t, ran %t: %v", c.name, k, at, is, ran, spans)
 				}
 				if is && ran {
 					got, want := imageruns.At(&run, at).Verified, w.knew(run.Spec.Image, at)
 					// it may be unknown: once dropped, and before the first one by a clock that is behind
 					unknown := got == verdicts.VerifiedUnknown && (run.Status.VerdictsDropped > 0 || behind || at.Before(run.Status.Verdicts[0].Since.Time) && c.skew < 0)
 					if verdictsSeen++; got != want && !unknown {
-						t.Errorf("%s %s at %s: recorded is the verdict %s, known was %s: %v", c.name, k, at, got, want, run.Status.Verdicts)
+						w.t.Errorf("%s %s at %s: recorded is the verdict %s, known was %s: %v", c.name, k, at, got, want, run.Status.Verdicts)
 					}
 				}
 			}
 			for k := range found {
 				if rest, ok := strings.CutPrefix(k, c.name+" "); ok && c.truth[rest] == nil {
-					t.Errorf("%s never ran", k)
+					w.t.Errorf("%s never ran", k)
 				}
 			}
 		}
 	}
 	if seen < 100 || unseen < 20 || verdictsSeen < 100 {
-		t.Errorf("%d moments were seen and %d were not: the test shows little", seen, unseen)
+		w.t.Errorf("%d moments were seen and %d were not: the test shows little", seen, unseen)
 	}
-	t.Logf("%d seen, %d unseen, %d verdicts", seen, unseen, verdictsSeen)
+	w.t.Logf("%d seen, %d unseen, %d verdicts", seen, unseen, verdictsSeen)
 }

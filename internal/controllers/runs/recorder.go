@@ -2,7 +2,9 @@ package runs
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,6 +35,9 @@ const (
 	slow = time.Minute
 	// rejudge is how often all verdicts are read again.
 	rejudge = 5 * time.Minute
+	// yield is how long a server waits after it found that another one records: by then a server that
+	// does not lead any more knows.
+	yield   = 10 * time.Second
 	writers = 8
 	// maxWaiting bounds the ended stretches of a cluster that wait to be written.
 	maxWaiting = 100_000
@@ -52,7 +57,8 @@ type Clusters interface {
 	// Names returns the names of the followed clusters.
 	Names() []string
 	Records(ctx context.Context) (map[string]clusters.ClusterRecords, error)
-	SetRecords(ctx context.Context, cluster string, r clusters.ClusterRecords) error
+	// SetRecords returns [clusters.ErrRecordsChanged] if what is stored is none of known.
+	SetRecords(ctx context.Context, cluster string, r clusters.ClusterRecords, known ...clusters.ClusterRecords) error
 	// Seen returns the time up to which everything that a cluster had was observed.
 	Seen(cluster string) time.Time
 }
@@ -66,14 +72,17 @@ type Verdicts interface {
 	Turned(ctx context.Context, all []Turn)
 }
 
-// Options of a Recorder. All but SeveralServers are required.
+// Options of a Recorder. All but SeveralServers and Fills are required.
 type Options struct {
 	Store    Store
 	Clusters Clusters
 	Verdicts Verdicts
 	// SeveralServers is set if others answer the admission of clusters, too.
 	SeveralServers bool
-	Clock          clock.WithTicker
+	// Fills counts how often the store was filled anew, after which it may lack what was written. Nil
+	// is never.
+	Fills func() int64
+	Clock clock.WithTicker
 }
 
 // Turn is a verdict for a container that followed another one.
@@ -98,6 +107,7 @@ type Recorder struct {
 	expired   time.Time // when old stretches were deleted last; zero if not since Limit
 
 	oldest time.Time // no stored stretch ended before; only expire uses it
+	fills  int64     // of the store, when the stored stretches were read; only Run uses it
 }
 
 // New returns a recorder that counts. It writes nothing until Run.
@@ -228,32 +238,35 @@ func (r *Recorder) remove(ctx context.Context, one *imageruns.ImageRun) error {
 func (r *Recorder) Run(ctx context.Context) error {
 	ticker := r.Clock.NewTicker(flushEvery)
 	defer ticker.Stop()
-	for loaded := false; !loaded; {
-		err := r.load(ctx)
-		if loaded = err == nil; !loaded {
-			r.note(ctx, err)
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-ticker.C():
-			}
-		}
-	}
 	defer r.stop()
-	var slowly, judged time.Time
-	for {
-		now := r.Clock.Now()
-		all, again := now.Sub(slowly) >= slow, now.Sub(judged) >= rejudge
-		last := ctx.Err() != nil
-		err := r.flush(context.WithoutCancel(ctx), all || last, again && !last)
-		if r.note(ctx, err); err == nil && all {
-			slowly = now
+	var slowly, judged, yielding time.Time
+	for loaded := false; ; {
+		now, last := r.Clock.Now(), ctx.Err() != nil
+		if !loaded && !last && !now.Before(yielding) {
+			err := r.load(ctx)
+			loaded = err == nil
+			r.note(ctx, err)
 		}
-		if err == nil && !last {
-			r.noteExpired(ctx, r.expire(ctx))
-		}
-		if again {
-			judged = now
+		if loaded {
+			all, again := now.Sub(slowly) >= slow, now.Sub(judged) >= rejudge
+			err := r.flush(context.WithoutCancel(ctx), all || last, again && !last)
+			if errors.Is(err, clusters.ErrRecordsChanged) || errors.Is(err, errFilled) {
+				slog.Warn("What runs is recorded anew", "why", err)
+				r.stop()
+				if loaded = false; errors.Is(err, clusters.ErrRecordsChanged) {
+					yielding = now.Add(yield)
+				}
+				continue
+			}
+			if r.note(ctx, err); err == nil && all {
+				slowly = now
+			}
+			if err == nil && !last {
+				r.noteExpired(ctx, r.expire(ctx))
+			}
+			if again {
+				judged = now
+			}
 		}
 		if last {
 			return nil
@@ -285,9 +298,51 @@ func (r *Recorder) noteExpired(ctx context.Context, err error) {
 	}
 }
 
+// errFilled: the store was filled anew.
+var errFilled = errors.New("the store was filled anew, and may lack what was written")
+
+// filled returns how often the store was filled.
+func (r *Recorder) filled() int64 {
+	if r.Fills == nil {
+		return 0
+	}
+	return r.Fills()
+}
+
+// claim stores for which times records are complete that some server has recorded before: from the
+// end of these on, nothing is known. Whoever recorded until then and is still at work finds them
+// changed, and writes no more. It returns the records.
+func (r *Recorder) claim(ctx context.Context) (map[string]clusters.ClusterRecords, error) {
+	stored, err := r.Clusters.Records(ctx)
+	if err != nil {
+		return nil, err
+	}
+	claimed, now := map[string]clusters.ClusterRecords{}, r.Clock.Now()
+	for _, name := range r.Clusters.Names() {
+		was, ok := stored[name]
+		if !ok {
+			continue
+		}
+		records := *was.DeepCopy()
+		if records.Until.After(now) { // by a clock that was ahead
+			records.Until = metav1.NewTime(now.Add(-slow).Truncate(time.Second))
+			records.Unseen = slices.DeleteFunc(records.Unseen, func(g clusters.Gap) bool { return g.From.After(now) })
+		}
+		records.Miss(records.Until.Time, time.Time{})
+		if !records.Same(was) {
+			if err := r.Clusters.SetRecords(ctx, name, records, was); err != nil {
+				return nil, err
+			}
+		}
+		claimed[name] = records
+	}
+	return claimed, nil
+}
+
 // load reads the stored stretches, and begins to record.
 func (r *Recorder) load(ctx context.Context) error {
-	records, err := r.Clusters.Records(ctx)
+	r.fills = r.filled()
+	records, err := r.claim(ctx)
 	if err != nil {
 		return err
 	}
@@ -300,8 +355,10 @@ func (r *Recorder) load(ctx context.Context) error {
 		return err
 	}
 	over := map[string]map[key]time.Time{}
-	for _, name := range followed {
-		if over[name], err = r.endedAfter(ctx, name, records[name].Until.Time); err != nil {
+	missed := map[string]time.Time{} // everything seen before is written
+	for name, known := range records {
+		missed[name] = known.Unseen[len(known.Unseen)-1].From.Time
+		if over[name], err = r.endedAfter(ctx, name, missed[name]); err != nil {
 			return err
 		}
 	}
@@ -313,16 +370,10 @@ func (r *Recorder) load(ctx context.Context) error {
 			continue
 		}
 		c := r.of(name)
-		c.records, c.missed, c.over = known, known.Until.Time, over[name]
-		if n := len(known.Unseen); n > 0 && known.Unseen[n-1].Until == nil {
-			c.missed = known.Unseen[n-1].From.Time // everything seen before is written
-		}
-		if c.current {
-			continue
-		}
-		c.records.Miss(c.missed, time.Time{})
-		c.dirty = true
+		c.records, c.stored, c.tried, c.over = *known.DeepCopy(), known, nil, over[name]
+		c.missed = missed[name]
 	}
+	r.oldest = time.Time{} // older ones may have come back
 	for _, one := range open {
 		if c := r.clusters[one.Spec.Cluster]; c != nil { // else Forget ends it
 			c.adopt(one)
@@ -338,18 +389,11 @@ func (r *Recorder) load(ctx context.Context) error {
 	return nil
 }
 
-// unconfirmed is how long before a server ended it may last have stored up to when everything was
-// recorded. That is a minute, unless the store could not be written to.
-const unconfirmed = 24 * time.Hour
-
 // endedAfter returns when the stretches of a cluster ended that ended after a time and were stored
 // nevertheless.
 func (r *Recorder) endedAfter(ctx context.Context, cluster string, at time.Time) (map[key]time.Time, error) {
-	if at.IsZero() {
-		return nil, nil
-	}
 	all := map[key]time.Time{}
-	err := r.each(ctx, imageruns.RanIn(cluster, imageruns.Window{From: at, Until: at.Add(unconfirmed)}), func(one *imageruns.ImageRun) error {
+	err := r.each(ctx, imageruns.RanIn(cluster, imageruns.Window{From: at, Until: r.Clock.Now().Add(day)}), func(one *imageruns.ImageRun) error {
 		if end := one.Status.Until; end != nil && end.After(all[keyOfStored(one)]) {
 			all[keyOfStored(one)] = end.Time
 		}
@@ -372,6 +416,6 @@ func (r *Recorder) stop() {
 			one.begun, one.stored, one.dirty = false, false, false
 		}
 		c.ended, c.dirty, c.changed = nil, false, map[*run]bool{}
-		c.records = clusters.ClusterRecords{}
+		c.records, c.stored, c.tried, c.missed = clusters.ClusterRecords{}, clusters.ClusterRecords{}, nil, time.Time{}
 	}
 }

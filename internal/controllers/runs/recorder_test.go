@@ -3,6 +3,7 @@ package runs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -139,6 +140,39 @@ func TestNoOverlapAfterACrash(t *testing.T) {
 	}
 }
 
+// What begins after a stretch ended at the end of a gap begins after that, also if the gap has
+// grown since: the server was killed again, and found the cluster away when it started.
+func TestNoOverlapAfterAGap(t *testing.T) {
+	w, c := oneCluster(t)
+	c.skew = -time.Hour
+	w.start()
+	pass := func(d time.Duration) { w.clock.SetTime(w.now().Add(d)) }
+	id := podID{"ns", "app"}
+	w.runs(c, id, 0, 1)
+	w.flush(true)
+	w.dead = true
+	pass(3 * time.Hour)
+	w.pod(c, id, nil)
+	w.start()
+	w.flush(true)
+	ended := w.now()
+	w.dead, c.away = true, true
+	pass(10 * time.Minute)
+	w.start()
+	w.flush(true)
+	w.dead, c.away = true, false
+	pass(10 * time.Minute)
+	w.runs(c, id, 0, 1)
+	pass(10 * time.Minute)
+	w.start()
+	w.flush(true)
+	for _, run := range w.at(w.now()) {
+		if run.Spec.From.Time.Before(ended) {
+			t.Errorf("the second one began at %s, before the first one ended at %s", run.Spec.From, ended)
+		}
+	}
+}
+
 // Until it is known which image has it, a stretch has the digest that the runtime told with the
 // repository. That may be a config's; then the image's counts.
 func TestDigestOfAConfig(t *testing.T) {
@@ -174,6 +208,141 @@ func TestDigestOfAConfig(t *testing.T) {
 		one.verdict(imageruns.RunVerdict{Verified: "Unknown"}, "sha256:0000000000000000000000000000000000000000000000000000000000000000")
 		if got := one.object.Spec.Digest; got != manifest && c.begun != manifest { // the config of several images
 			t.Errorf("%s: what ran becomes %s", name, got)
+		}
+	}
+}
+
+// counted is a Store that counts writes.
+type counted struct {
+	Store
+	mu     sync.Mutex
+	writes int
+}
+
+func (s *counted) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, force bool, o *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	s.mu.Lock()
+	s.writes++
+	s.mu.Unlock()
+	return s.Store.Update(ctx, name, info, create, update, force, o)
+}
+
+// A rollout is a few writes, however many pods it has: one where a stretch begins, one where its
+// number of pods has grown for a minute, and one where it ends.
+func TestWritesOfARollout(t *testing.T) {
+	w, c := oneCluster(t)
+	store := &counted{Store: w.store}
+	w.store = store
+	w.start()
+	const pods = 1000
+	for version := range 2 {
+		for n := range pods {
+			w.clock.SetTime(w.now().Add(30 * time.Millisecond))
+			w.runs(c, podID{"ns", fmt.Sprint("app-", n)}, 0, version)
+			if n%20 == 0 {
+				if err := w.recorder.flush(t.Context(), false, false); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		w.flush(true)
+	}
+	if store.writes > 2*2+1 {
+		t.Errorf("two rollouts of %d pods were %d writes", pods, store.writes)
+	}
+	runs := w.at(w.now())
+	for _, run := range runs {
+		if run.Status.MostPods != pods {
+			t.Errorf("%d pods ran it at once at most, and %d did", run.Status.MostPods, pods)
+		}
+	}
+	if len(runs) != 1 {
+		t.Errorf("in the end ran %d", len(runs))
+	}
+}
+
+// Of many verdicts the first one and the newest are kept, and how many are not.
+func TestVerdictsThatAreKept(t *testing.T) {
+	w, c := oneCluster(t)
+	w.start()
+	const all = maxVerdicts + 5
+	image := "registry.example.com/app0:v1"
+	for n := range all {
+		w.verdict[image] = []string{"True", "False"}[n%2]
+		if w.clock.SetTime(w.now().Add(time.Minute)); n == 0 {
+			w.runs(c, podID{"ns", "app"}, 0, 0)
+		}
+		w.flush(true)
+	}
+	for _, run := range w.at(w.now()) {
+		got := run.Status.Verdicts
+		if len(got) != maxVerdicts || run.Status.VerdictsDropped != all-maxVerdicts {
+			t.Fatalf("%d verdicts are kept and %d are not, of %d", len(got), run.Status.VerdictsDropped, all)
+		}
+		if first := w.knew(image, run.Spec.From.Time); got[0].Verified != first || !got[0].Since.Equal(&run.Spec.From) {
+			t.Errorf("the first is %v", got[0])
+		}
+		for i, v := range got[1:] {
+			if want := w.now().Add(-time.Duration(maxVerdicts-2-i) * time.Minute); !v.Since.Time.Equal(want) || v.Verified != w.knew(image, want) {
+				t.Errorf("verdict %d is %v, want that of %s", i+1, v, want)
+			}
+		}
+		return
+	}
+	t.Error("nothing ran")
+}
+
+// Who has recorded, and does not know yet that another server does by now, writes nothing more.
+// What the other one has ended stays so.
+func TestFormerLeaderWritesNothing(t *testing.T) {
+	w, c := oneCluster(t)
+	w.start()
+	former := w.recorder
+	id := podID{"ns", "app"}
+	w.runs(c, id, 0, 0)
+	w.flush(true)
+	w.verdict["registry.example.com/app0:v1"] = "False" // is not written yet
+	former.ask(t.Context(), true)
+	w.clock.SetTime(w.now().Add(time.Minute))
+	w.start() // another one
+	w.clock.SetTime(w.now().Add(time.Minute))
+	w.pod(c, id, nil)
+	w.flush(true)
+	ended := w.now()
+	if err := former.flush(t.Context(), true, true); !errors.Is(err, clusters.ErrRecordsChanged) {
+		t.Errorf("the former leader writes: %v", err)
+	}
+	w.clock.SetTime(w.now().Add(time.Hour))
+	w.flush(true)
+	if ran := w.at(ended.Add(time.Minute)); len(ran) != 0 {
+		t.Errorf("after its end ran %v", ran)
+	}
+}
+
+// A server whose clock was ahead leaves no record of a time that is to come, and what follows is
+// recorded when it is.
+func TestClockThatWasAhead(t *testing.T) {
+	w, c := oneCluster(t)
+	begun := w.now()
+	w.clock.SetTime(begun.Add(time.Hour))
+	w.start()
+	w.flush(true)
+	w.clock.SetTime(begun)
+	w.start()
+	w.clock.SetTime(begun.Add(time.Minute))
+	w.runs(c, podID{"ns", "app"}, 0, 0)
+	w.flush(true)
+	w.clock.SetTime(begun.Add(2 * time.Minute))
+	w.flush(true)
+	if n := len(w.at(begun.Add(90 * time.Second))); n != 1 {
+		t.Errorf("%d stretches after it began", n)
+	}
+	records := w.known.stored["c"]
+	if at := begun.Add(-time.Second); len(records.GapsIn(at, at)) != 1 || records.Until.After(w.now()) {
+		t.Errorf("the records of a clock that was ahead: %+v", records)
+	}
+	for _, g := range records.Unseen {
+		if g.Until != nil && g.Until.Before(&g.From) {
+			t.Errorf("a gap ends before it begins: %v", g)
 		}
 	}
 }
