@@ -59,6 +59,9 @@ type Options struct {
 	// OwnPodsOnly is true if only the server's own pods run images, and no cluster does. Without it,
 	// and without Sources, it is unknown what runs.
 	OwnPodsOnly bool
+	// Fills counts how often the store was filled anew, after which it may lack what was stored: all
+	// is read from the clusters again. Nil is never.
+	Fills func() int64
 	// Clock is the time; nil is the real one.
 	Clock clock.WithTicker
 }
@@ -94,6 +97,7 @@ type Clusters struct {
 	followers      []*follower
 	unfollowed     bool     // nothing but own pods is followed, and it is not known whether there is more
 	observer       Observer // of the Run under way
+	fills          func() int64
 	clock          clock.WithTicker
 	loaded         atomic.Bool // the stored state of all clusters is known
 }
@@ -102,7 +106,10 @@ type Clusters struct {
 // is a scheme that [Install] was called with.
 func New(g generic.RESTOptionsGetter, scheme *runtime.Scheme, o Options) (*Clusters, error) {
 	o.Clock = cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{})
-	c := &Clusters{clock: o.Clock, observer: noObserver{}, unfollowed: len(o.Sources) == 0 && !o.OwnPodsOnly}
+	c := &Clusters{clock: o.Clock, observer: noObserver{}, unfollowed: len(o.Sources) == 0 && !o.OwnPodsOnly, fills: o.Fills}
+	if c.fills == nil {
+		c.fills = func() int64 { return 0 }
+	}
 	var err error
 	if c.clusters, c.pods, err = newStores(g, scheme); err != nil {
 		return nil, err
@@ -453,4 +460,8 @@ func sleep(ctx context.Context, c clock.Clock, d time.Duration) bool {
 // age is a duration as kubectl shows it.
 func age(d time.Duration) string { return duration.HumanDuration(max(d, 0)) }
 
-var errChanged = errors.New("the cluster's address or credential has changed")
+// A session ends with one of these if the next is to begin at once.
+var (
+	errChanged = errors.New("the cluster's address or credential has changed")
+	errFilled  = errors.New("the server's store was filled anew, and may lack what was stored of the cluster")
+)

@@ -70,8 +70,9 @@ type follower struct {
 	synced     bool // all pods were stored once, maybe by an earlier process
 	watchState      // of the pods
 	// the last answer while what was stored was what the cluster has; zero for never
-	seen time.Time
-	pods int
+	seen  time.Time
+	pods  int
+	fills int64 // of the store, when it began to store pods
 }
 
 func newFollower(c *Clusters, s Source) *follower {
@@ -114,6 +115,8 @@ func (f *follower) staleReason(now time.Time) string {
 	switch {
 	case !f.synced:
 		return fmt.Sprintf("the pods of cluster %s are not known yet%s", f.source.Name, why)
+	case f.fills != f.clusters.fills():
+		return fmt.Sprintf("the pods of cluster %s are read again: %v", f.source.Name, errFilled)
 	case !f.current || now.Sub(f.seen) > fresh:
 		return fmt.Sprintf("the pods of cluster %s are those of %s ago%s", f.source.Name, age(now.Sub(f.seen)), why)
 	}
@@ -198,7 +201,7 @@ func (f *follower) run(ctx context.Context) {
 		started := f.clusters.clock.Now()
 		err := f.session(ctx)
 		f.away(err)
-		if errors.Is(err, errChanged) {
+		if errors.Is(err, errChanged) || errors.Is(err, errFilled) {
 			slog.Info("Following a cluster again from the beginning", "cluster", f.source.Name, "why", err)
 			wait = time.Second
 			continue
@@ -229,9 +232,12 @@ type podClient struct {
 	watch cache.WatchFuncWithContext
 }
 
-// session follows the cluster with one credential, until the credential changes (errChanged) or ctx
-// is done.
+// session follows the cluster with one credential, until the credential changes (errChanged), the
+// store is filled anew (errFilled) or ctx is done.
 func (f *follower) session(ctx context.Context) error {
+	f.mu.Lock()
+	f.fills = f.clusters.fills()
+	f.mu.Unlock()
 	if f.source.own != nil {
 		return f.followPods(ctx, ownClient(f.source.own), nil)
 	}
@@ -298,6 +304,10 @@ func (f *follower) followPods(ctx context.Context, pods podClient, c *connection
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-ticker.C():
+			if f.fills != f.clusters.fills() {
+				end(errFilled)
+				return errFilled
+			}
 			if c == nil {
 				continue
 			}

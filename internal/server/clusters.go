@@ -78,7 +78,7 @@ func clusterSources(c *config.Config) ([]clusters.Source, error) {
 func (s *Server) clusterOptions() (clusters.Options, error) {
 	sources, err := clusterSources(s.Config)
 	sources = append(sources, s.Options.Cluster.source(s.Config)...)
-	return clusters.Options{Sources: sources, OwnPodsOnly: s.Config.OwnPodsOnly}, err
+	return clusters.Options{Sources: sources, OwnPodsOnly: s.Config.OwnPodsOnly, Fills: s.DB.Fills}, err
 }
 
 // feedQueue adds the task that imports the images of pods. It must be added before the pods are
