@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 )
 
 // A stretch that ran in a time is in one of the buckets of that time, of which there are few; and a
@@ -129,5 +131,35 @@ func TestUnknownVerdict(t *testing.T) {
 		if got := fmt.Sprint(names); got != test.want {
 			t.Errorf("%v: %s, want %s", test.set, got, test.want)
 		}
+	}
+}
+
+// While nothing is recorded although no gap is stored yet, such as while the store takes no writes,
+// an answer about that time says so.
+func TestNothingIsRecorded(t *testing.T) {
+	t.Parallel()
+	at := func(minute int) time.Time { return time.Date(2026, 1, 1, 1, minute, 0, 0, time.UTC) }
+	end := metav1.NewTime(at(20))
+	for name, gaps := range map[string][]clusters.Gap{"": nil, "after a gap": {{From: metav1.NewTime(at(10)), Until: &end}}} {
+		records := map[string]clusters.ClusterRecords{"c": {Since: metav1.NewTime(at(0)), Until: metav1.NewTime(at(30)), Unseen: gaps}}
+		for _, test := range []struct {
+			w    Window
+			now  time.Time
+			want string
+		}{
+			{Window{at(31), at(31)}, at(32), "[]"}, // the next minute is about to be stored
+			{Window{at(31), at(31)}, at(40), "[nothing of cluster c has been recorded since 2026-01-01T01:30:00Z, so it is not known what ran there then]"},
+			{Window{From: at(29)}, at(40), "[nothing of cluster c has been recorded since 2026-01-01T01:30:00Z, so it is not known what ran there then]"},
+			{Window{at(30), at(30)}, at(40), "[]"},
+			{Window{}, at(40), "[what ran in cluster c is recorded since 2026-01-01T01:00:00Z, and not whole before]"},
+		} {
+			if got := fmt.Sprint(test.w.Unknown(records, nil, "", test.now)); got != test.want {
+				t.Errorf("%s: %v at %s: %s, want %s", name, test.w, test.now, got, test.want)
+			}
+		}
+	}
+	records := map[string]clusters.ClusterRecords{"c": {Since: metav1.NewTime(at(0)), Until: metav1.NewTime(at(30)), Unseen: []clusters.Gap{{From: metav1.NewTime(at(30))}}}}
+	if got := (Window{at(35), at(35)}).Unknown(records, nil, "", at(40)); len(got) != 1 {
+		t.Errorf("a gap that goes on is said as %q", got)
 	}
 }

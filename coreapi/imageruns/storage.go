@@ -223,12 +223,19 @@ func (w Window) Unknown(records map[string]clusters.ClusterRecords, followed []s
 				all = append(all, fmt.Sprintf("cluster %s was not seen from %s to %s, so it is not known what ran there then", name, when(gap.From), when(*gap.Until)))
 			}
 		}
+		if n := len(r.Unseen); (n == 0 || r.Unseen[n-1].Until != nil) && now.Sub(r.Until.Time) > late && (w.Until.IsZero() || w.Until.After(r.Until.Time)) {
+			all = append(all, fmt.Sprintf("nothing of cluster %s has been recorded since %s, so it is not known what ran there then", name, when(r.Until)))
+		}
 	}
 	if len(all) > maxUnknown {
 		all = append(all[:maxUnknown], fmt.Sprintf("further such times: %d; kubectl get clusters -o yaml has them", len(all)-maxUnknown))
 	}
 	return all
 }
+
+// late is when records are missed: a server stores every minute up to when they are complete. It
+// may be that none leads, or that the store takes no writes.
+const late = 3 * time.Minute
 
 // maxUnknown is of how many times a list warns.
 const maxUnknown = 20
