@@ -107,11 +107,11 @@ func (s *sides) askPrune() {
 // sideUsers are users by their roles, which end with a slash and a namespace if they have one
 // there, and the doors that are open to them.
 var sideUsers = map[string]string{
-	"cluster-admin": "images tags streams packages policies clusterpods clusters runs review impact local pods team summary metrics verification spool receivers",
-	"view":          "images tags streams packages policies clusterpods clusters runs review impact local pods team", "tidewaiter:image-viewer": "images tags streams packages policies review impact team",
-	"tidewaiter:cluster-viewer": "clusterpods clusters runs local", "tidewaiter:summary-viewer": "summary", "tidewaiter:metrics": "metrics", "tidewaiter:policy-editor": "policies",
+	"cluster-admin": "images tags streams packages policies clusterpods clusters runs teamruns review impact local pods team summary metrics verification spool receivers",
+	"view":          "images tags streams packages policies clusterpods clusters runs teamruns review impact local pods team", "tidewaiter:image-viewer": "images tags streams packages policies review impact team",
+	"tidewaiter:cluster-viewer": "clusterpods clusters runs teamruns local", "tidewaiter:summary-viewer": "summary", "tidewaiter:metrics": "metrics", "tidewaiter:policy-editor": "policies",
 	"tidewaiter:pruner": "images tags streams team review", "tidewaiter:registry": "images streams team",
-	"tidewaiter:verifier": "verification", "tidewaiter:queue-viewer": "spool receivers", "view/team": "local pods team", "edit/team": "local pods team", "nobody": "",
+	"tidewaiter:verifier": "verification", "tidewaiter:queue-viewer": "spool receivers", "view/team": "teamruns local pods team", "edit/team": "teamruns local pods team", "nobody": "",
 }
 
 // askUsers asks as users with different roles.
@@ -125,7 +125,7 @@ func (s *sides) askUsers() {
 	doors := map[string][2]string{ // paths and bodies
 		"images": {"/apis/image.openshift.io/v1/images?limit=1"}, "tags": {"/apis/image.openshift.io/v1/namespaces/default/imagetags?limit=1"},
 		"streams": {"/apis/image.openshift.io/v1/imagestreams?limit=1"}, "team": {"/apis/image.openshift.io/v1/namespaces/team/imagestreams?limit=1"},
-		"packages": {ours + "imagepackages?limit=1"}, "clusters": {ours + "clusters?limit=1"}, "runs": {ours + "imageruns?limit=1"},
+		"packages": {ours + "imagepackages?limit=1"}, "clusters": {ours + "clusters?limit=1"}, "runs": {ours + "imageruns?limit=1"}, "teamruns": {ours + "namespaces/team/imageruns?limit=1"},
 		"policies": {"/apis/config.openshift.io/v1/clusterimagepolicies?limit=1"}, "receivers": {"/tidewaiter/receivers"},
 		"clusterpods": {clusterPodsPath + "?limit=1"}, "review": {ours + answers.Resource, review(answers.Kind)},
 		"impact": {impactsPath, fmt.Sprintf(`{"apiVersion":"tidewaiter.dev/v1","kind":"ImpactReview","spec":{"delete":%q}}`, text)},
