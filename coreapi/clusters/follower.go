@@ -73,6 +73,9 @@ type follower struct {
 	seen  time.Time
 	pods  int
 	fills int64 // of the store, when it began to store pods
+	// told are the pods that the observer was told of in earlier sessions, and not that they are gone.
+	// Only the sessions use it, one after the other.
+	told map[string]struct{}
 }
 
 func newFollower(c *Clusters, s Source) *follower {
@@ -266,6 +269,7 @@ func (f *follower) followPods(ctx context.Context, pods podClient, c *connection
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	w := newWriter(f)
+	defer func() { f.told = w.left() }() // after all has ended
 	store, informer := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: f.listWatch(&f.watchState, pods.list, pods.watch),
 		ObjectType:    &corev1.Pod{},
@@ -473,7 +477,19 @@ func (w *writer) Reconcile(ctx context.Context, k string) (time.Duration, error)
 	return 0, err
 }
 
-// begin is called when the informer knows all pods. It deletes stored pods that are gone. Once all
+// left returns the pods that the observer was told of, and not that they are gone.
+func (w *writer) left() map[string]struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := w.stored
+	if maps.Copy(all, w.initial); !w.begun {
+		maps.Copy(all, w.follower.told)
+	}
+	return all
+}
+
+// begin is called when the informer knows all pods. It deletes stored pods that are gone, and those
+// that the observer was told of: another server may have deleted them from the store. Once all
 // others are stored, the cluster is synced.
 func (w *writer) begin(ctx context.Context) {
 	known := map[string]struct{}{}
@@ -493,12 +509,17 @@ func (w *writer) begin(ctx context.Context) {
 	}) {
 		return
 	}
+	for k := range w.follower.told {
+		if _, ok := known[k]; !ok {
+			gone[k] = struct{}{}
+		}
+	}
 	w.mu.Lock()
 	for k := range w.stored { // since they were queued
 		delete(known, k)
 	}
 	maps.Copy(known, gone)
-	w.initial, w.begun = known, true
+	w.initial, w.begun, w.follower.told = known, true, nil
 	for k := range known {
 		// also known ones: some may be gone by now, and no event would report them
 		w.queue.Add(k)
