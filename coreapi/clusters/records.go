@@ -13,8 +13,8 @@ import (
 // maxGaps is how many gaps are kept of a cluster.
 const maxGaps = 200
 
-// ErrRecordsChanged: what is stored of records is not what was last read or written. Another server
-// has written it, or an earlier state of the store was restored.
+// ErrRecordsChanged is returned if the stored records are not those that this server last read or
+// wrote. Another server has written them, or an earlier state of the store was restored.
 var ErrRecordsChanged = errors.New("the records of a cluster were changed elsewhere")
 
 // Same reports whether both are stored as the same.
