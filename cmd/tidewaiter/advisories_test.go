@@ -147,8 +147,11 @@ func TestAdvisories(t *testing.T) {
 
 	// The same advisories touch the same, however they come.
 	var first answers.ImpactReviewStatus
-	for _, from := range []string{"all", "all.zip", "all.jsonl", "array.json"} {
+	for _, from := range []string{"all", "all.zip", "all.jsonl", "array.json", "-"} {
 		stdout, stderr, code := l.run("impact", "-o", "json", "--advisory", filepath.Join(dir, from))
+		if from == "-" { // standard input
+			code, stdout, stderr = tidewaiterReading(t, strings.Join(lines, "\n"), "impact", "-o", "json", "--advisory", from, "--kubeconfig", l.kubeconfig)
+		}
 		var got answers.ImpactReview
 		if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != cli.ExitOK {
 			t.Fatalf("%s: %v, %d: %s", from, err, code, stderr)

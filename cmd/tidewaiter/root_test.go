@@ -24,10 +24,16 @@ import (
 // time write.
 func tidewaiter(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
+	return tidewaiterReading(t, "", args...)
+}
+
+// tidewaiterReading is tidewaiter with a standard input.
+func tidewaiterReading(t *testing.T, stdin string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
 	root := newRootCommand()
 	root.PersistentPreRunE = nil
 	var out, errOut servertest.LogBuffer
-	code = execute(t.Context(), root, args, strings.NewReader(""), &out, &errOut)
+	code = execute(t.Context(), root, args, strings.NewReader(stdin), &out, &errOut)
 	return code, out.String(), errOut.String()
 }
 
