@@ -366,6 +366,16 @@ func TestAuditTask(t *testing.T) {
 	g.run("kubectl get images -o json")
 	g.wantFile("images.json", digest, "dockerImageManifest", `"content"`)
 
+	// docs/tasks/ran.md asks the same records.
+	now := time.Now().UTC().Format(time.RFC3339)
+	ran := openGuide(t, "tasks/ran.md", run, "-n qa", "-n shop", "2026-11-24 16:45", now, "2bdcd6f6c8a7", digest[len("sha256:"):][:12],
+		"registry.example.com", r.Host, "2026-11-23", began, "2026-11-30", now)
+	wantContains(t, "what ran then", ran.run("-n qa --at"), "web", "team/app:v1", digest[len("sha256:"):][:12], "True")
+	wantContains(t, "where the digest ran", ran.run("ran 2bdcd6f6c8a7"), "shop", "web")
+	wantContains(t, "where the tag led, and its verdicts", ran.run("history --verdicts"), digest, "True")
+	ran.run(">week.csv")
+	ran.wantFile("week.csv", "shop", digest)
+
 	r.Stop(t)
 	s.Terminate(t)
 	must(t, os.Remove(filepath.Join(run.dir, "tidewaiter-data")))
