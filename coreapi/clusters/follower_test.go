@@ -6,7 +6,9 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"math/big"
+	"sync"
 	"testing"
 	"time"
 	"unique"
@@ -35,17 +37,26 @@ func (s listedThen) ListKeys() []string {
 	return keys
 }
 
-// A cluster is synced also if a pod is deleted, and the deletion handled, between the list of all
-// pods and the comparison with those that are stored.
-func TestPodIsGoneWhileAClusterBegins(t *testing.T) {
-	t.Parallel()
-	if err := Install(legacyscheme.Scheme); err != nil {
+var install = sync.OnceValue(func() error { return Install(legacyscheme.Scheme) })
+
+// newClusters follows one cluster, which nothing is connected to.
+func newClusters(t *testing.T) *Clusters {
+	t.Helper()
+	if err := install(); err != nil {
 		t.Fatal(err)
 	}
 	c, err := New(kubestore.NewGetter(dbtest.Open(t), legacyscheme.Codecs, kubestore.Options{}), legacyscheme.Scheme, Options{Sources: []Source{{Name: "prod"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+// A cluster is synced also if a pod is deleted, and the deletion handled, between the list of all
+// pods and the comparison with those that are stored.
+func TestPodIsGoneWhileAClusterBegins(t *testing.T) {
+	t.Parallel()
+	c := newClusters(t)
 	ctx := genericapirequest.WithNamespace(t.Context(), metav1.NamespaceNone)
 	w := newWriter(c.followers[0])
 	handle := func() {
@@ -130,5 +141,34 @@ func TestCredentialEnds(t *testing.T) {
 		if what := string(got.Status) + " " + got.Reason; what != c.want || got.Message == "" {
 			t.Errorf("what ends at %s is %s %q, want %s", end, what, got.Message, c.want)
 		}
+	}
+}
+
+// Records are written only over those that the writer knows, so that a server which no longer leads
+// writes nothing over its successor's.
+func TestRecordsChangedElsewhere(t *testing.T) {
+	t.Parallel()
+	c := newClusters(t)
+	at := func(hour int) ClusterRecords {
+		return ClusterRecords{Since: metav1.NewTime(time.Date(2026, 1, 2, hour, 0, 0, 0, time.UTC))}
+	}
+	for i, one := range []struct {
+		write ClusterRecords
+		known []ClusterRecords
+		want  error
+	}{
+		{at(1), []ClusterRecords{at(0)}, ErrRecordsChanged}, // none are stored
+		{at(1), []ClusterRecords{{}}, nil},
+		{at(2), []ClusterRecords{{}}, ErrRecordsChanged},
+		{at(2), []ClusterRecords{at(0), at(1)}, nil},
+		{at(3), []ClusterRecords{at(1)}, ErrRecordsChanged},
+	} {
+		if err := c.SetRecords(t.Context(), "prod", one.write, one.known...); !errors.Is(err, one.want) {
+			t.Errorf("write %d: %v, want %v", i, err, one.want)
+		}
+	}
+	stored, err := c.Records(t.Context())
+	if got := stored["prod"]; err != nil || !got.Same(at(2)) {
+		t.Errorf("%+v is stored, %v", got, err)
 	}
 }
