@@ -73,7 +73,8 @@ func (e *RefusedError) Error() string {
 type Options struct {
 	// Networks are allowed to every host.
 	Networks Networks
-	// TLS is used as it is; nil is the default.
+	// TLS is copied for each pool of connections, because net/http changes it when it first uses one;
+	// nil is the default.
 	TLS *tls.Config
 	// MaxConnsPerHost bounds the connections to one host; 0 means no bound.
 	MaxConnsPerHost int
@@ -122,7 +123,7 @@ func newTransport(o Options, control func(context.Context, string, string, sysca
 	dialer := &net.Dialer{Timeout: 15 * time.Second, KeepAlive: 30 * time.Second, ControlContext: control, Resolver: o.Resolver}
 	return &http.Transport{
 		DialContext:           dialer.DialContext,
-		TLSClientConfig:       o.TLS,
+		TLSClientConfig:       o.TLS.Clone(),
 		ForceAttemptHTTP2:     true,
 		MaxIdleConns:          100,
 		MaxIdleConnsPerHost:   o.MaxConnsPerHost,

@@ -2,6 +2,8 @@ package guard_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -10,6 +12,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -238,6 +241,33 @@ func TestBehindAProxy(t *testing.T) {
 	}
 	if s := seen.Load(); s != nil || reached.Load() != 0 {
 		t.Errorf("the proxy was asked for %v, the inside reached %d times", s, reached.Load())
+	}
+}
+
+// net/http changes the configuration of TLS when it first uses it, and one pool may be closed
+// unused while the other one connects. So they share none, and the caller's stays as it is.
+func TestPoolsShareNoConfiguration(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(server.Close)
+	config := &tls.Config{RootCAs: x509.NewCertPool()}
+	config.RootCAs.AddCert(server.Certificate())
+	transport := guard.New(guard.Options{TLS: config})
+	t.Cleanup(transport.CloseIdleConnections)
+	var requests sync.WaitGroup
+	for range 4 {
+		requests.Go(func() {
+			resp, err := (&http.Client{Transport: transport}).Get(server.URL)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			resp.Body.Close()
+		})
+	}
+	transport.CloseIdleConnections()
+	requests.Wait()
+	if len(config.NextProtos) > 0 {
+		t.Errorf("the caller's configuration has %q now", config.NextProtos)
 	}
 }
 

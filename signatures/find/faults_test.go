@@ -76,13 +76,13 @@ func TestFindWhereARequestFails(t *testing.T) {
 				if !isListed && name == "status 404" || strings.Contains(path, "/referrers/") && lacksAPI {
 					continue // the registry says that there is none
 				}
-				f.around = func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
+				f.setAround(func(w http.ResponseWriter, r *http.Request, inner http.Handler) {
 					if r.URL.Path == path {
 						fault(w, r, inner)
 						return
 					}
 					inner.ServeHTTP(w, r)
-				}
+				})
 				r := f.find(find.Options{})
 				says := r.err != nil || r.annotations[annotation.Unread]+r.annotations[annotation.Unusable]+r.annotations[annotation.Cut] != ""
 				if !says && !slices.Equal(names(r), healthy) {
@@ -90,6 +90,6 @@ func TestFindWhereARequestFails(t *testing.T) {
 				}
 			}
 		}
-		f.around = nil
+		f.setAround(nil)
 	}
 }

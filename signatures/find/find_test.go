@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -43,9 +44,18 @@ type fixture struct {
 	digest string
 	// its own client: the shared one loses its connections when the server of another test closes
 	client *http.Client
+
+	mu sync.Mutex
 	// around, if set, handles requests before the registry does.
 	around   func(http.ResponseWriter, *http.Request, http.Handler)
 	requests []string
+}
+
+// setAround changes around while requests that were given up may still be handled.
+func (f *fixture) setAround(around func(http.ResponseWriter, *http.Request, http.Handler)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.around = around
 }
 
 // inRepository is the repository by which policies know the images.
@@ -57,9 +67,12 @@ func newFixture(t *testing.T, referrersAPI bool) *fixture {
 	f := &fixture{t: t}
 	inner := registry.New(registry.WithReferrersSupport(referrersAPI), registry.Logger(log.New(io.Discard, "", 0)))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.mu.Lock()
 		f.requests = append(f.requests, r.Method+" "+r.URL.Path)
-		if f.around != nil && r.Method == http.MethodGet {
-			f.around(w, r, inner)
+		around := f.around
+		f.mu.Unlock()
+		if around != nil && r.Method == http.MethodGet {
+			around(w, r, inner)
 			return
 		}
 		inner.ServeHTTP(w, r)
@@ -170,7 +183,9 @@ func (f *fixture) findWith(finder *find.Finder) result {
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	f.mu.Lock()
 	f.requests = nil
+	f.mu.Unlock()
 	var r result
 	r.found, r.annotations, r.warnings, r.err = finder.Find(f.t.Context(), digest, inRepository, f.client.Transport, time.Time{}, false)
 	for _, s := range r.found {
