@@ -532,7 +532,8 @@ func TestConsoleCommand(t *testing.T) {
 	if !strings.Contains(text, "tidewaiter-admin") || !strings.Contains(text, "Attention") {
 		t.Errorf("it opens\n%s", text)
 	}
-	b.run(t, chromedp.Navigate("http://"+u.Host+"/console/policies"), chromedp.WaitReady("#sweep"), chromedp.Click(`//button[text()="Judge all images again"]`), chromedp.WaitReady("#sweep"))
+	b.run(t, chromedp.Navigate("http://"+u.Host+"/console/policies"), chromedp.WaitReady("#sweep"), chromedp.Click(`//button[text()="Judge all images again"]`),
+		chromedp.WaitReady("#sweep:target", chromedp.ByQuery)) // of the next page: the address of this one does not end in #sweep
 	b.clean(t)
 	b.run(t, network.ClearBrowserCookies(), chromedp.Navigate(address), chromedp.Evaluate("document.body.innerText", &text))
 	if !strings.Contains(text, "works once") {
