@@ -328,7 +328,13 @@ func (r *Recorder) claim(ctx context.Context) (map[string]clusters.ClusterRecord
 			records.Until = metav1.NewTime(now.Add(-slow).Truncate(time.Second))
 			records.Unseen = slices.DeleteFunc(records.Unseen, func(g clusters.Gap) bool { return g.From.After(now) })
 		}
-		records.Miss(records.Until.Time, time.Time{})
+		from := records.Until.Time
+		if from.IsZero() { // that server ended before it had stored a time until when
+			if from = records.Since.Time; from.After(now) {
+				from = now
+			}
+		}
+		records.Miss(from, time.Time{})
 		if !records.Same(was) {
 			if err := r.Clusters.SetRecords(ctx, name, records, was); err != nil {
 				return nil, err

@@ -318,6 +318,26 @@ func TestFormerLeaderWritesNothing(t *testing.T) {
 	}
 }
 
+// A server that was killed just after it began has stored since when it records, and not until
+// when. What the next one cannot know is then a gap from that beginning, and ends.
+func TestKilledJustAfterItBegan(t *testing.T) {
+	for _, ahead := range []time.Duration{0, time.Hour} { // the former server's clock
+		w, c := oneCluster(t)
+		began := w.now()
+		w.known.stored["c"] = clusters.ClusterRecords{Since: metav1.NewTime(began.Add(ahead))}
+		w.clock.SetTime(began.Add(time.Minute))
+		w.start()
+		w.runs(c, podID{"ns", "app"}, 0, 0)
+		w.flush(true)
+		w.clock.SetTime(began.Add(2 * time.Minute))
+		w.flush(true)
+		records := w.known.stored["c"]
+		if n := len(records.Unseen); n != 1 || records.Unseen[0].Until == nil || records.Unseen[0].From.IsZero() || records.Unseen[0].Until.Before(&records.Unseen[0].From) {
+			t.Errorf("ahead by %s: the gaps are %v", ahead, records.Unseen)
+		}
+	}
+}
+
 // A server whose clock was ahead leaves no record of a time that is to come, and what follows is
 // recorded when it is.
 func TestClockThatWasAhead(t *testing.T) {
