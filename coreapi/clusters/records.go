@@ -24,6 +24,19 @@ func (r ClusterRecords) Same(other ClusterRecords) bool {
 	return errA == nil && errB == nil && bytes.Equal(a, b)
 }
 
+// KnownUntil returns the time after which nothing is known: Until or, if the server ended before it
+// had stored that, Since. It is never after now.
+func (r *ClusterRecords) KnownUntil(now time.Time) time.Time {
+	at := r.Until.Time
+	if at.IsZero() {
+		at = r.Since.Time
+	}
+	if at.After(now) {
+		return now
+	}
+	return at
+}
+
 // Miss notes that the cluster could not be seen in a time, which is after all that was noted
 // before. until is zero while it still cannot be.
 func (r *ClusterRecords) Miss(from, until time.Time) {

@@ -116,3 +116,21 @@ func TestGapsAreNeverLost(t *testing.T) {
 		t.Errorf("a gap that goes on is %v", got)
 	}
 }
+
+// Nothing is known after the time until when the records are whole; if that was not stored, after
+// the time since when they are.
+func TestKnownUntil(t *testing.T) {
+	t.Parallel()
+	at := func(minute int) metav1.Time { return metav1.NewTime(time.Date(2026, 1, 2, 3, minute, 0, 0, time.UTC)) }
+	for _, one := range []struct{ since, until, want metav1.Time }{
+		{at(1), at(5), at(5)},
+		{at(1), metav1.Time{}, at(1)},
+		{at(1), at(20), at(10)}, // by a clock that was ahead
+		{at(20), metav1.Time{}, at(10)},
+	} {
+		r := ClusterRecords{Since: one.since, Until: one.until}
+		if got := r.KnownUntil(at(10).Time); !got.Equal(one.want.Time) {
+			t.Errorf("since %s until %s: %s, want %s", one.since, one.until, got, one.want)
+		}
+	}
+}

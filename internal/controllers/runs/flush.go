@@ -267,7 +267,7 @@ func (c *cluster) drop(now time.Time) {
 		}
 	}
 	c.ended = slices.DeleteFunc(c.ended, func(one *run) bool { return !one.stored })
-	c.records.Miss(c.records.Until.Time, now)
+	c.records.Miss(c.records.KnownUntil(now), now)
 	c.dirty = true
 }
 

@@ -167,7 +167,7 @@ func (r *Recorder) Recheck(digests ...string) {
 // was last seen.
 func (r *Recorder) Forget(ctx context.Context, cluster string, records clusters.ClusterRecords) error {
 	now := r.Clock.Now()
-	records.Miss(records.Until.Time, now)
+	records.Miss(records.KnownUntil(now), now)
 	var open []imageruns.ImageRun
 	err := r.each(ctx, imageruns.Running(), func(one *imageruns.ImageRun) error {
 		if one.Spec.Cluster == cluster {
@@ -328,13 +328,7 @@ func (r *Recorder) claim(ctx context.Context) (map[string]clusters.ClusterRecord
 			records.Until = metav1.NewTime(now.Add(-slow).Truncate(time.Second))
 			records.Unseen = slices.DeleteFunc(records.Unseen, func(g clusters.Gap) bool { return g.From.After(now) })
 		}
-		from := records.Until.Time
-		if from.IsZero() { // that server ended before it had stored a time until when
-			if from = records.Since.Time; from.After(now) {
-				from = now
-			}
-		}
-		records.Miss(from, time.Time{})
+		records.Miss(records.KnownUntil(now), time.Time{})
 		if !records.Same(was) {
 			if err := r.Clusters.SetRecords(ctx, name, records, was); err != nil {
 				return nil, err
