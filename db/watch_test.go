@@ -114,8 +114,8 @@ func TestSlowWatcher(t *testing.T) {
 	}
 }
 
-// TestWatchWithoutValues: a watcher that needs no values reads none from the file, not even damaged
-// ones, and keeps none from those that need them.
+// TestWatchWithoutValues: a watcher that needs no values reads none from the file, and a watcher
+// that needs them gets them afterwards.
 func TestWatchWithoutValues(t *testing.T) {
 	d := dbtest.Open(t, func(o *db.Options) { o.ChangelogBytes = 2000; o.MaintenanceInterval = time.Hour })
 	named, _ := d.Watch("/a/", false, d.Revision())

@@ -82,8 +82,8 @@ func shareOf(size int64) int64 { return max(1, size/2) }
 // another.
 const maxGivenWay = 16 * time.Second
 
-// untilKept repeats read, with growing pauses, while it returns room.ErrGaveWay. It tells read how
-// often that was.
+// untilKept repeats read, with growing pauses, while it returns room.ErrGaveWay. before counts the
+// calls that have returned that.
 func untilKept(ctx context.Context, clock clock.Clock, read func(before int) error) error {
 	for wait, before := time.Second, 0; ; wait, before = min(2*wait, maxGivenWay), before+1 {
 		err := read(before)

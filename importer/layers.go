@@ -64,7 +64,8 @@ func (r *run) verifyLayers(ctx context.Context, s *pull.Session, m *manifest.Man
 }
 
 // verifyLayer checks one layer. It takes memory for a zstd decoder only if the layer needs one. If
-// others need that memory first, the error is room.ErrGaveWay, which was so before times.
+// others need that memory first, the error is room.ErrGaveWay. before counts the earlier calls for
+// this layer that have returned that.
 func (r *run) verifyLayer(ctx context.Context, s *pull.Session, layer manifest.Descriptor, diffID string, before int) error {
 	if err := manifest.ValidDigest(diffID); err != nil {
 		return fmt.Errorf("its diff ID: %w", err)

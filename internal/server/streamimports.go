@@ -11,6 +11,7 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/warning"
 
@@ -77,11 +78,8 @@ func (i *streamImports) Tags(ctx context.Context, repository reference.Reference
 	if err != nil {
 		return nil, nil, importStatus(err)
 	}
-	isListed := map[string]bool{}
-	for _, name := range listed {
-		isListed[name] = true
-	}
-	err = importer.EachUnlisted(ctx, client, repository.Bare(), func(tag reference.Reference) bool { return isListed[tag.Tag] }, func(tag reference.Reference, _ string) error {
+	names := sets.New(listed...)
+	err = importer.EachUnlisted(ctx, client, repository.Bare(), func(tag reference.Reference) bool { return names.Has(tag.Tag) }, func(tag reference.Reference, _ string) error {
 		if len(unlisted) == most {
 			return errEnough
 		}
