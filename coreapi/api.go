@@ -42,7 +42,7 @@ import (
 type API struct {
 	own            map[schema.GroupVersion]map[string]rest.Storage // of all kinds but those of clusters
 	PostStartHooks map[string]genericapiserver.PostStartHookFunc
-	// Usage says which pods use an image, once its hook has read the pods.
+	// Usage knows which pods use an image, once its hook has read the pods.
 	Usage Usage
 	// Accounts looks up the account of a token.
 	Accounts AccountGetter
@@ -64,7 +64,7 @@ func (a *API) Resources(pods *clusters.PodsREST, needed Controllers) map[schema.
 	return all
 }
 
-// Usage says which pods use an image, of this server and of the followed clusters.
+// Usage knows which pods of this server and of the followed clusters use an image.
 type Usage struct {
 	*usage.Index
 	clusters *clusters.Clusters
@@ -77,12 +77,12 @@ func (u Usage) Complete() bool { return u.Synced() && u.clusters.Synced() }
 // StaleReasons names the clusters whose pod data is missing or out of date, how old it is, and why.
 func (u Usage) StaleReasons() []string { return u.clusters.StaleReasons() }
 
-// Unfollowed says why it is not known what runs elsewhere, if no cluster is followed; it is empty
-// otherwise.
+// Unfollowed returns why it is not known what runs elsewhere, if no cluster is followed; otherwise
+// "".
 func (u Usage) Unfollowed() string { return u.clusters.Unfollowed() }
 
-// WorkloadStaleReasons says which workloads of clusters whose pods are known are not known as of
-// now, and why.
+// WorkloadStaleReasons lists the workloads that are missing or out of date in clusters whose pods
+// are known, and why.
 func (u Usage) WorkloadStaleReasons() []string { return u.clusters.WorkloadStaleReasons() }
 
 // New builds the API over the storages that g gives.

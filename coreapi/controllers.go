@@ -37,8 +37,8 @@ func controllerClients(ctx genericapiserver.PostStartHookContext) (kubernetes.In
 
 // runNamespaceController runs Kubernetes' namespace controller. Five seconds after a
 // namespace was deleted, it deletes the namespace's objects of every resource in the
-// server's discovery, says in the status what remains, and lets the namespace go when
-// nothing does.
+// server's discovery, and writes into the status what remains. When nothing remains, it removes the
+// namespace.
 func runNamespaceController(ctx genericapiserver.PostStartHookContext) error {
 	client, objects, err := controllerClients(ctx)
 	if err != nil {

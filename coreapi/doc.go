@@ -12,10 +12,10 @@
 //     Kubernetes' namespace controller empties one that is deleted;
 //   - Kubernetes' controller makes the service account "default" in each namespace;
 //   - Kubernetes' garbage collector deletes what is owned by what is gone;
-//   - package usage follows the pods to tell which images they use;
+//   - package usage follows the pods and knows which images they use;
 //   - package access decides who may do what, by the roles that are stored here;
 //   - package podlogs reads their logs;
-//   - the server keeps a Lease that says it is alive.
+//   - the server renews a Lease as long as it is alive.
 //
 // Package events lets the rest of the server report what it does.
 //

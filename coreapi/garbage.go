@@ -22,8 +22,7 @@ import (
 // their dependents.
 const garbageWorkers = 2
 
-// garbageResync is how often discovery is asked which resources to collect, as in
-// Kubernetes.
+// garbageResync is how often discovery is read for the resources to collect, as in Kubernetes.
 const garbageResync = 30 * time.Second
 
 // collected gives storage whose objects the garbage collector looks after: a deletion in

@@ -136,7 +136,7 @@ func (n *namespaces) ensure(ctx context.Context, obj runtime.Object, opts *metav
 	}
 	err = n.create(ctx, genericapirequest.NamespaceValue(ctx))
 	if apierrors.IsInvalid(err) {
-		return nil // the object's metadata.namespace is invalid, too, and the registry says so
+		return nil // the object's metadata.namespace is invalid, too, and the registry returns the error
 	}
 	return err
 }
@@ -147,7 +147,7 @@ func (n *namespaces) ensure(ctx context.Context, obj runtime.Object, opts *metav
 func (n *namespaces) open(ctx context.Context, name string) (exists bool, err error) {
 	namespace := genericapirequest.NamespaceValue(ctx)
 	if namespace == "" {
-		return true, nil // the registry says what is wrong
+		return true, nil // the registry returns the error
 	}
 	found, err := n.rest.Get(ctx, namespace, &metav1.GetOptions{})
 	switch {

@@ -61,8 +61,8 @@ type eventsREST struct {
 	newestFirst func(context.Context) context.Context
 }
 
-// newest reports whether a selector asks for Events by their age. It returns how many, or 0 if it
-// asks for anything else with them.
+// newest reports whether a selector selects Events by their age. It returns how many, or 0 if the
+// selector has further requirements.
 func newest(selector fields.Selector) (n int64, asked bool) {
 	if selector == nil {
 		return 0, false

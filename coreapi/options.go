@@ -54,20 +54,20 @@ type Options struct {
 	// handed out; 0 means DefaultRepairInterval.
 	RepairInterval time.Duration
 
-	// PodLogs says where the logs of pods come from.
+	// PodLogs configures the sources of pods' logs.
 	PodLogs podlogs.Options
 
-	// Tokens says how the tokens of service accounts are made.
+	// Tokens configures how tokens of service accounts are made.
 	Tokens Tokens
 
-	// Clusters says which clusters' pods are followed.
+	// Clusters configures the clusters whose pods are followed.
 	Clusters clusters.Options
 	// OnlyClusters leaves out Kubernetes' own kinds, and everything that works on them:
 	// the server is an API server of a cluster that has them.
 	OnlyClusters bool
 
-	// Uncollected are resources that the server serves beside those of this package, and
-	// whose objects are not deleted with their owners.
+	// Uncollected are resources that the server serves beside this package's, and whose objects are
+	// not deleted with their owners.
 	Uncollected []schema.GroupResource
 
 	// Authorizer decides who may do what, and Rules lists what a user may do. With both, roles,

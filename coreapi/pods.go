@@ -99,7 +99,7 @@ func (e eviction) Create(ctx context.Context, name string, obj runtime.Object, v
 // noBudgets answers evictions that no PodDisruptionBudget exists, which is true, since
 // none is served.
 type noBudgets struct {
-	policyclient.PodDisruptionBudgetInterface // nil, as without a budget nothing else is asked
+	policyclient.PodDisruptionBudgetInterface // nil: without a budget, only the lister is used
 }
 
 // PodDisruptionBudgets returns the receiver, for any namespace.

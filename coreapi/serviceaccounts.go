@@ -37,7 +37,7 @@ const defaultAccount = "default"
 // accountWorkers is how many namespaces are given their service account at once.
 const accountWorkers = 1
 
-// Tokens says how the tokens of service accounts are made. The zero value makes none.
+// Tokens configures how tokens of service accounts are made. The zero value makes none.
 type Tokens struct {
 	// Generator signs tokens; without one serviceaccounts/token is not served.
 	Generator serviceaccount.TokenGenerator
@@ -45,15 +45,15 @@ type Tokens struct {
 	Audiences []string
 	// MaxExpiration is the longest life of a token; 0 for no bound.
 	MaxExpiration time.Duration
-	// ExtendExpiration lets the token of a pod that asks for 3607 seconds live for
+	// ExtendExpiration lets a pod's token that was requested for 3607 seconds live for
 	// MaxExtendedExpiration, as in Kubernetes.
 	ExtendExpiration      bool
 	MaxExtendedExpiration time.Duration
 }
 
 func newServiceAccounts(g generic.RESTOptionsGetter, t Tokens, pods rest.Getter) (*accountstore.REST, error) {
-	// Secrets, nodes and admission webhooks are not served, so no token is bound to one.
-	// The registry asks the authorizer about webhooks only.
+	// Secrets, nodes and admission webhooks are not served, so no token is bound to one. The registry
+	// uses the authorizer for webhooks only.
 	accounts, err := accountstore.NewREST(g, t.Generator, t.Audiences, authorizerfactory.NewAlwaysDenyAuthorizer(), t.MaxExpiration,
 		pods, notServed("secrets"), notServed("nodes"),
 		noWebhooks[*admissionregistrationv1.ValidatingWebhookConfiguration]("validatingwebhookconfigurations"),

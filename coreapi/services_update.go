@@ -48,7 +48,7 @@ func dropUnused(obj runtime.Object) {
 }
 
 // explain corrects the error of a begin that failed because a range refused to hand out a
-// number: it is 503 with the reason, where the registry says that the service is invalid.
+// number: it is 503 with the reason, while the registry calls the service invalid.
 // The refusal may have been another request's; then this request gets an error to retry,
 // too.
 func explain(refusals func() [3]*apierrors.StatusError, begin func() (genericregistry.FinishFunc, error)) (genericregistry.FinishFunc, error) {

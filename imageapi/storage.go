@@ -57,8 +57,8 @@ type Options struct {
 	// Importer imports for imagestreamimports; nil imports nothing. If it is set, the server must
 	// also import what TagImports returns.
 	Importer imagestreamimport.Importer
-	// AllowedRegistries are the registries that an imagestreamimport of a user who may not create
-	// images may ask, and that tags of streams may follow; none allows all.
+	// AllowedRegistries are the registries that users without the right to create images may import
+	// from by imagestreamimports, and that tags of streams may follow. If empty, all are allowed.
 	AllowedRegistries []configv1.RegistryLocation
 }
 

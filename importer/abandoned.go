@@ -94,7 +94,7 @@ func EachLeading(ctx context.Context, images Tagged, to reference.Reference, vis
 
 // EachUnlisted calls visit with each known tag of a repository for which listed returns false, and
 // with the digest that it leads to. A registry's list is a claim: a proxy lists what it has
-// fetched, and others list a part. So what a list lacks is asked for, whoever has read the list.
+// fetched, and others list a part. So callers ask the registry about each tag that a list lacks.
 func EachUnlisted(ctx context.Context, images Tagged, repository reference.Reference, listed func(tag reference.Reference) bool, visit func(tag reference.Reference, digest string) error) error {
 	return eachTag(ctx, images, repository, fields.Everything(), func(ref reference.Reference, digest string) error {
 		if listed(ref) {

@@ -82,9 +82,9 @@ func (im *Importer) catalog(ctx context.Context, host string) (all []string, cut
 	return slices.Compact(all), cut, err
 }
 
-// readList reads all pages of a list; names decodes one page. Errors call the list what, and its
-// entries of. More than maxPages pages or maxEntries entries are an error. cut says why the
-// registry may have more names than it shows, if it may.
+// readList reads all pages of a list; names decodes one page. In errors, the list is called what,
+// and its entries of. More than maxPages pages or maxEntries entries are an error. cut is why the
+// registry may have more names than it shows, or "".
 func readList(ctx context.Context, s *pull.Session, list *oci.Pages, what, of string, maxPages, maxEntries int, names func(raw []byte) ([]string, error)) (all []string, cut string, err error) {
 	for range maxPages {
 		raw, header, err := s.Registry.Read(ctx, list.Path(), "application/json", manifest.MaxManifestSize)

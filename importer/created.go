@@ -15,10 +15,10 @@ import (
 // 1980 (the first that a ZIP file can have), with or without a second more.
 var undated = time.Date(1980, 1, 1, 0, 0, 1, 0, time.UTC)
 
-// Created is when an image was made, by its config; for an index, by its first image. It is zero if
-// there is no date, or one that reproducible builds write. It costs one request for an image that
-// images holds, and up to four for others. Errors are those of Import; for an artifact the reason
-// is NotAnImage.
+// Created returns the date in an image's config; for an index, its first image's. It returns zero
+// if there is no date, or one that reproducible builds write. It sends one request for a stored
+// image, and up to four for others. It returns the errors of Import; for an artifact the reason is
+// NotAnImage.
 func (im *Importer) Created(ctx context.Context, ref reference.Reference, images Images) (created time.Time, err error) {
 	ref, err = pulled(ref)
 	if err != nil {

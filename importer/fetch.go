@@ -26,7 +26,7 @@ type fetched struct {
 
 var acceptManifests = strings.Join(manifest.AcceptedMediaTypes(), ", ")
 
-// fetchHead asks for the digest behind a tag or digest, and for its media type. They are "" if the
+// fetchHead reads the digest behind a tag or digest, and its media type. They are "" if the
 // caller must send a GET: the digest in a HEAD's answer is optional in the distribution-spec, some
 // proxies refuse the method, and some answer 404 to a HEAD where a GET succeeds. So a HEAD never
 // proves that something is absent. denied is true if the registry denied the HEAD. If the GET then

@@ -19,8 +19,8 @@ var errNoFinder = errors.New("importer: Options.Signatures is not set")
 // anything. The Image has its name, reference, manifest, media type, signatures and
 // annotations. The platforms of an index are not read.
 //
-// Errors are those of Import. If the registry could not be asked for signatures, Find
-// returns the error and no Image.
+// Find returns the errors of Import. If the search for signatures failed, it returns the error and
+// no Image.
 func (im *Importer) Find(ctx context.Context, ref reference.Reference) (image *imagev1.Image, warnings []string, err error) {
 	if im.finder == nil {
 		return nil, nil, errNoFinder

@@ -19,8 +19,8 @@ import (
 // NotFound, AlreadyExists and Conflict.
 type Images = record.Images
 
-// Recorder are Images of a server that records what registries said: it merges that with what it
-// stores, and no other writer is in the way.
+// Recorder are Images of a server that takes records of registries' answers and merges them with
+// the stored objects itself, so that clients meet no conflicts.
 type Recorder interface {
 	// Record returns record.ErrUnsupported if the server has no such records, or the item is too
 	// large for one.
@@ -36,9 +36,9 @@ func WithWhole(ctx context.Context) context.Context {
 
 type briefKey struct{}
 
-// WithBrief returns a context for an import whose caller needs of an Image that has not changed no
-// more than its name, its UID, and what its annotations say about where it is gone. Such an Image
-// is not read, which takes a third off the client's processor time for it.
+// WithBrief returns a context for an import whose caller needs little of an unchanged Image: its
+// name, its UID, and the annotations about where it is gone. Such an Image is not read, which saves
+// a third of the client's processor time for it.
 func WithBrief(ctx context.Context) context.Context {
 	return context.WithValue(ctx, briefKey{}, true)
 }

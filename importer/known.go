@@ -44,7 +44,7 @@ func (r *run) askKnown(ctx context.Context, n *node) (*record.Result, error) {
 	return result, nil
 }
 
-// importKnown is importFound for an image of which nothing is new, by the server's answer.
+// importKnown is importFound for an image that is unchanged according to the server.
 func (r *run) importKnown(ctx context.Context, n node) (*outcome, error) {
 	if n.child == nil {
 		r.manifestRead = true

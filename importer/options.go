@@ -128,7 +128,7 @@ type Event struct {
 	Platform string
 	// Action is set in EventStored.
 	Action Action
-	// Detail says why, in EventSkipped.
+	// Detail is the reason, in EventSkipped.
 	Detail string
 }
 

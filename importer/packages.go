@@ -207,13 +207,13 @@ func packedOf(s *packages.Source) []byte {
 	if s.Packed != nil {
 		return s.Packed
 	}
-	// the server packs them again, and says what is wrong with them
+	// the server packs them again, and returns an error if they are faulty
 	packed, _ := packages.Pack(s.Packages)
 	return packed
 }
 
-// readDocument reads one document. If something is wrong with the document, the source's Problem
-// says what; an error means that the registry failed.
+// readDocument reads one document. A fault of the document is in the source's Problem; an error
+// means that the registry failed.
 func (r *run) readDocument(ctx context.Context, n node, d annotation.Document) (source packages.Source, err error) {
 	problem := func(err error) (packages.Source, error) {
 		return packages.Source{Problem: printable.Line(pull.Clean(err.Error()), maxProblem)}, nil

@@ -61,7 +61,7 @@ const (
 	// how long a prefetched Image is used; if it is deleted meanwhile, it still counts as stored
 	imageAge      = 2 * time.Second
 	maxPrefetched = 4 * PrefetchImages // Images that are held
-	minForeseen   = 50                 // tags of a registry that are asked for and not taken
+	minForeseen   = 50                 // prefetched tags of a registry that are not imported yet
 	// how long counts what the server has of the image of a foreseen tag
 	storedAge = 5 * time.Second
 )
@@ -87,14 +87,14 @@ type listedTags struct {
 	taken   int                  // of these
 	whole   bool
 	// empty is true if the repository had neither a tag nor an Image. This cannot go stale: if
-	// somebody else imports a tag meanwhile, its ImageTag exists, and creating it again is refused.
+	// another client imports a tag meanwhile, its ImageTag exists, and creating it again is refused.
 	empty bool
 	// digests are hashes of the digests for which isNew was called, as long as the images of an empty
 	// repository turn out to be new. If two digests share a hash, that costs a read.
 	digests map[uint64]struct{}
 }
 
-// prefetchedTag is what a list said about a tag, before the tag was imported.
+// prefetchedTag is a tag as a list had it before the tag was imported.
 type prefetchedTag struct {
 	// known is true if the other fields are valid.
 	known bool
@@ -217,8 +217,8 @@ func (a *Prefetcher) Foresee(ctx context.Context, next reference.Reference, comi
 	}
 }
 
-// takeForeseen is takeTag for a tag that the server was asked for. ok is false if it was not, or if
-// the answer does not say enough.
+// takeForeseen is takeTag for a tag that [Prefetcher.Foresee] requested. ok is false if it did not,
+// or if the answer lacks something.
 func (a *Prefetcher) takeForeseen(ctx context.Context, ref reference.Reference) (f prefetchedTag, leave func(), ok bool) {
 	a.mu.Lock()
 	ahead := a.tags[ref.Host]
@@ -448,8 +448,8 @@ func (a *Prefetcher) listed(ctx context.Context, ref reference.Reference, r *lis
 	return !r.useless
 }
 
-// takeTag returns what the list said about an expected tag. A second call for the tag returns
-// nothing. The caller calls leave when the tag is imported.
+// takeTag returns an expected tag as the list had it. A second call for the tag returns nothing.
+// The caller calls leave when the tag is imported.
 func (a *Prefetcher) takeTag(ctx context.Context, ref reference.Reference) (f prefetchedTag, leave func()) {
 	if f, leave, ok := a.takeForeseen(ctx, ref); ok {
 		return f, leave
@@ -474,7 +474,7 @@ func (a *Prefetcher) takeTag(ctx context.Context, ref reference.Reference) (f pr
 	return f, leave
 }
 
-// errEnough ends a list of which no more pages are needed.
+// errEnough ends the reading of a list early.
 var errEnough = errors.New("no longer needed")
 
 // list reads at most maxTags tags of a repository.

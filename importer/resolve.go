@@ -10,7 +10,7 @@ import (
 )
 
 // Resolve asks the registry which digest a tag or a digest leads to; "" means that the registry has
-// none. Errors are those of Import.
+// none. It returns the errors of Import.
 func (im *Importer) Resolve(ctx context.Context, ref reference.Reference) (digest string, err error) {
 	var n node
 	err = im.Reach(ctx, ref, func(s *pull.Session) (err error) {
@@ -23,7 +23,7 @@ func (im *Importer) Resolve(ctx context.Context, ref reference.Reference) (diges
 	return n.digest, err
 }
 
-// Manifest reads what a tag or a digest leads to, an image or not. Errors are those of Import.
+// Manifest reads what a tag or a digest leads to, an image or not. It returns the errors of Import.
 func (im *Importer) Manifest(ctx context.Context, ref reference.Reference) (m *manifest.Manifest, err error) {
 	err = im.Reach(ctx, ref, func(s *pull.Session) error {
 		f, err := fetchManifest(ctx, s, ref.Identifier(), ref.Digest)
@@ -36,7 +36,7 @@ func (im *Importer) Manifest(ctx context.Context, ref reference.Reference) (m *m
 }
 
 // Index reads what a tag or a digest leads to if it is an index, and returns nil if it is not. The
-// Content-Type of a HEAD shows that, so no image is pulled. Errors are those of Import.
+// Content-Type of a HEAD shows that, so no image is pulled. It returns the errors of Import.
 func (im *Importer) Index(ctx context.Context, ref reference.Reference) (m *manifest.Manifest, err error) {
 	err = im.Reach(ctx, ref, func(s *pull.Session) error {
 		_, mediaType, denied, err := fetchHead(ctx, s, ref.Identifier())

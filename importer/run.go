@@ -31,7 +31,7 @@ type run struct {
 	// reread makes the run read again even what is known to be in the repository.
 	reread bool
 	// manifestRead is true once the manifest was read in the reference's repository, or is known to be
-	// there. Until then only the registry's answer to a HEAD says so.
+	// there. Until then only the registry's answer to a HEAD shows it.
 	manifestRead bool
 
 	mu    sync.Mutex
@@ -362,7 +362,7 @@ func wrongSizes(n node, index *manifest.Manifest, children []*outcome) string {
 	return fmt.Sprintf("%s: %s a wrong size, so some programs do not pull it: %s", n.reference, table.Clause(wrong, "entry", "have"), first)
 }
 
-// noChild says why an index led to no image.
+// noChild returns why an index led to no image.
 func noChild(index *outcome) error {
 	var platforms []string
 	missing := false

@@ -73,7 +73,8 @@ func (im *Importer) Tags(ctx context.Context, repository reference.Reference) (t
 	return slices.Compact(tags), warnings, nil
 }
 
-// listTags reads all pages of the distribution-spec's tag listing. cut says why there may be more.
+// listTags reads all pages of the distribution-spec's tag listing. cut is why there may be more, or
+// "".
 func listTags(ctx context.Context, s *pull.Session) (tags []string, cut string, err error) {
 	ctx = pull.WithBudget(ctx, manifest.MaxManifestSize, s.Limits.Request, nil)
 	path := s.Registry.Path(fmt.Sprintf("tags/list?n=%d", tagPageSize))

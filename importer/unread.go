@@ -21,7 +21,7 @@ const maxUnread = 100 << 20
 // inventory must have it.
 type unread struct {
 	manifest.LeftOutPart
-	mediaType string // one of manifest.AcceptedMediaTypes, as the registry said
+	mediaType string // the registry's Content-Type, one of manifest.AcceptedMediaTypes
 	err       error
 }
 
@@ -56,7 +56,7 @@ func readManifest(r io.Reader, want string) (raw []byte, part manifest.LeftOutPa
 }
 
 // notRead is the error for a manifest that Parse refuses. It is an *unread if the bytes may be a
-// manifest and the registry's Content-Type is that of a manifest, not for instance of a login page.
+// manifest and the registry's Content-Type is a manifest's, and not, for instance, a login page's.
 // It is not an *unread if the digest is ambiguous (a signed manifest of schema 1) or if no runtime
 // reads the type.
 func notRead(part manifest.LeftOutPart, contentType string, err error) error {

@@ -24,8 +24,8 @@ import (
 
 // Access decides who may do what on a server.
 type Access struct {
-	// Authorizer lets system:masters do everything and asks the configured
-	// authorizers about everybody else.
+	// Authorizer lets system:masters do everything. The configured authorizers decide about all other
+	// users.
 	Authorizer authorizer.Authorizer
 	// Rules lists what a user may do in a namespace.
 	Rules authorizer.RuleResolver
@@ -95,7 +95,7 @@ func (a *Access) Hooks() map[string]genericapiserver.PostStartHookFunc {
 	if !a.rbac {
 		return nil
 	}
-	// The informer is asked for now, so that it is started with the others.
+	// This makes the informer now, so that it is started with the others.
 	roles := a.Informers.Rbac().V1().ClusterRoles()
 	roles.Informer()
 	return map[string]genericapiserver.PostStartHookFunc{

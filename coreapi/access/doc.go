@@ -5,7 +5,7 @@
 // that the server itself stores (package coreapi serves them). Informers read them over
 // the server's in-process connection, so a decision costs no read of the database.
 // [Access.Hooks] write the bootstrap roles and keep aggregated roles up to date. [Access.Storage]
-// answers who can do something, as OpenShift does.
+// serves OpenShift's reviews of which users have a right.
 //
 // Until the informers have read all roles and bindings, only members of
 // system:masters may do anything but read the health endpoints; the server is not

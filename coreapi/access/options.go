@@ -13,7 +13,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubeapiserver/options"
 )
 
-// Options say how requests are authorized. They are kube-apiserver's own, with its flags.
+// Options configure how requests are authorized. They are kube-apiserver's own, with its flags.
 type Options struct {
 	*options.BuiltInAuthorizationOptions
 }

@@ -87,7 +87,7 @@ func aggregated(rule *rbacv1.AggregationRule, roles []reconciliation.RuleOwner) 
 	for _, selector := range rule.ClusterRoleSelectors {
 		selects, err := metav1.LabelSelectorAsSelector(&selector)
 		if err != nil {
-			continue // the controller says so
+			continue // the controller logs it
 		}
 		for _, role := range roles {
 			if !selects.Matches(labels.Set(role.GetLabels())) {

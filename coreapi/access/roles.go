@@ -20,8 +20,7 @@ var kubernetesRoles = sets.New(
 	"system:monitoring", "system:auth-delegator", "system:service-account-issuer-discovery",
 )
 
-// Roles are the bootstrap roles: Kubernetes', OpenShift's for images, and those of
-// Tidewaiter.
+// Roles are the bootstrap roles: Kubernetes' own, OpenShift's for images, and Tidewaiter's.
 func Roles() []rbacv1.ClusterRole {
 	var all []rbacv1.ClusterRole
 	for _, r := range bootstrappolicy.ClusterRoles() {

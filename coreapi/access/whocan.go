@@ -29,7 +29,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/coreapi/access/roles"
 )
 
-// Install registers OpenShift's reviews of who can do something, as internal and as v1 types.
+// Install registers OpenShift's reviews of which users have a right, as internal and as v1 types.
 func Install(scheme *runtime.Scheme) error {
 	for _, gv := range []schema.GroupVersion{{Group: authorizationv1.GroupName, Version: runtime.APIVersionInternal}, authorizationv1.GroupVersion} {
 		scheme.AddKnownTypes(gv, &authorizationv1.ResourceAccessReview{}, &authorizationv1.LocalResourceAccessReview{}, &authorizationv1.ResourceAccessReviewResponse{})
@@ -38,8 +38,8 @@ func Install(scheme *runtime.Scheme) error {
 	return scheme.SetVersionPriority(authorizationv1.GroupVersion)
 }
 
-// Storage are the resources of authorization.openshift.io/v1 that are served: who can do something,
-// which `oc adm policy who-can` asks. Nothing is stored.
+// Storage returns the served resources of authorization.openshift.io/v1: the reviews of which users
+// have a right, for `oc adm policy who-can`. Nothing is stored.
 func (a *Access) Storage() map[string]rest.Storage {
 	return map[string]rest.Storage{
 		"resourceaccessreviews":      &reviews{access: a},
@@ -47,7 +47,7 @@ func (a *Access) Storage() map[string]rest.Storage {
 	}
 }
 
-// reviews answers who can do something: in a namespace if they are local, else anywhere.
+// reviews finds the users who have a right: in a namespace if the review is local, else anywhere.
 type reviews struct {
 	access *Access
 	local  bool
@@ -80,8 +80,8 @@ func (r *reviews) ProducesMIMETypes(string) []string { return nil }
 
 func (r *reviews) ProducesObject(string) any { return authorizationv1.ResourceAccessReviewResponse{} }
 
-// Create answers a review. A caller who may ask about everything gets an answer for a namespace
-// only if they may ask there.
+// Create answers a review. Even callers who may create reviews of all namespaces get an answer
+// about a namespace only if they may create one there.
 func (r *reviews) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
 	var action authorizationv1.Action
 	var meta metav1.ObjectMeta
@@ -131,8 +131,8 @@ func check(action authorizationv1.Action, meta metav1.ObjectMeta, namespace stri
 	return errs
 }
 
-// mayAsk returns an error unless the caller may ask who can do something in namespace, which is all
-// if it is empty.
+// mayAsk returns an error unless the caller may create reviews about namespace, or about all if it
+// is empty.
 func (a *Access) mayAsk(ctx context.Context, namespace string) error {
 	caller, ok := request.UserFrom(ctx)
 	if !ok {
@@ -236,7 +236,7 @@ func insert(users, groups sets.Set[string], namespace string, subjects []rbacv1.
 // maxUnknowns is how many are named; the others are counted.
 const maxUnknowns = 10
 
-// unknowns say why an answer may be incomplete.
+// unknowns are the reasons why an answer may be incomplete.
 type unknowns struct {
 	reasons []string
 	more    int

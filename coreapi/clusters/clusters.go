@@ -164,7 +164,7 @@ func (c *Clusters) Collect(ch chan<- prometheus.Metric) {
 	}
 	records, err := c.Records(context.Background())
 	if err != nil {
-		return // the store cannot be read, which other metrics say
+		return // the store cannot be read, which other metrics show
 	}
 	for name, r := range records {
 		ch <- prometheus.MustNewConstMetric(recordsSince, prometheus.GaugeValue, float64(r.Since.Unix()), name)
@@ -275,8 +275,8 @@ func (c *Clusters) Synced() bool {
 	return !slices.ContainsFunc(c.followers, func(f *follower) bool { return !f.isSynced() })
 }
 
-// Unfollowed says why it is not known what runs elsewhere, if no cluster is followed; it is empty
-// otherwise, and where the options say that there is none.
+// Unfollowed returns why it is not known what runs elsewhere, if no cluster is followed. It returns
+// "" otherwise, and if the options exclude other clusters.
 func (c *Clusters) Unfollowed() string {
 	if !c.unfollowed {
 		return ""
@@ -295,8 +295,8 @@ func (c *Clusters) StaleReasons() []string {
 	return all
 }
 
-// OwnStaleReason says why it is not known as of now what the server's own pods run; it is empty if
-// that is known, or if the server has none.
+// OwnStaleReason returns why it is not known what the server's own pods run now. It returns "" if
+// it is known, or if the server has no own pods.
 func (c *Clusters) OwnStaleReason() string {
 	for _, f := range c.followers {
 		if f.source.own != nil {
@@ -306,8 +306,8 @@ func (c *Clusters) OwnStaleReason() string {
 	return ""
 }
 
-// WorkloadStaleReasons says which workloads of clusters whose pods are known are not known as of
-// now, and why.
+// WorkloadStaleReasons lists the workloads that are missing or out of date in clusters whose pods
+// are known, and why.
 func (c *Clusters) WorkloadStaleReasons() []string {
 	var all []string
 	for _, f := range c.followers {

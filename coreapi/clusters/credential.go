@@ -10,7 +10,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 )
 
-// CredentialEndsSoon is how long before the end of a credential that is said.
+// CredentialEndsSoon is how long before a credential ends the Cluster's condition warns about it.
 const CredentialEndsSoon = 14 * 24 * time.Hour
 
 // Reasons of the condition Credential.
@@ -28,9 +28,9 @@ var tokenAlgorithms = []jose.SignatureAlgorithm{
 	jose.ES256, jose.ES384, jose.ES512, jose.EdDSA, jose.HS256, jose.HS384, jose.HS512,
 }
 
-// credentialEnd returns when the credential of config ends, its client certificate or its token,
-// whichever is first. It is zero for one that has no end, and for one that something else renews: a
-// file with a token, or a program. known is false if it may end and does not say when: a token that
+// credentialEnd returns when the credential of config ends: its client certificate or its token,
+// whichever is first. It returns zero if the credential has no end, or if something else renews it:
+// a file with a token, or a program. known is false if it may end at an unknown time: a token that
 // is not a JWT, or a password.
 func credentialEnd(config *restclient.Config) (end time.Time, known bool) {
 	known = config.Password == ""
@@ -60,7 +60,7 @@ func credentialEnd(config *restclient.Config) (end time.Time, known bool) {
 	return end, known || !end.IsZero()
 }
 
-// credentialCondition says whether a credential ends soon. end and known are those of
+// credentialCondition is the condition for whether a credential ends soon. end and known come from
 // credentialEnd.
 func credentialCondition(end time.Time, known bool, now time.Time) metav1.Condition {
 	c := metav1.Condition{Type: ConditionCredential, Status: metav1.ConditionTrue, Reason: reasonNoEnd, Message: "the credential for the cluster has no end, or is renewed"}

@@ -45,7 +45,7 @@ func NewPodsREST(c *Clusters, images Images, verdicts []string) *PodsREST {
 	return &PodsREST{ReadOnly(c.pods, "cpod"), c, images, verdicts}
 }
 
-// warn tells a client which clusters' pods are not known as of now.
+// warn warns a client about clusters whose pods are missing or out of date.
 func (r *PodsREST) warn(ctx context.Context) {
 	if unfollowed := r.clusters.Unfollowed(); unfollowed != "" {
 		warning.AddWarning(ctx, "", unfollowed)
@@ -179,8 +179,8 @@ func (r *PodsREST) Watch(ctx context.Context, o *internalversion.ListOptions) (w
 	}, func() {}), nil
 }
 
-// describer returns a function that completes pods, and leaves other objects alone. It asks about
-// each reference once: many pods run one image, and each answer reads an Image.
+// describer returns a function that completes pods, and leaves other objects alone. It answers
+// about each reference once: many pods run one image, and each answer reads an Image.
 func (r *PodsREST) describer() func(runtime.Object) runtime.Object {
 	type asked struct{ cluster, namespace, image, imageID string }
 	known := map[asked]podimages.Known{}

@@ -116,8 +116,8 @@ func podTerms(p *ClusterPod) fields.Set {
 	return set
 }
 
-// ValueSeparator separates several values of the field "image", each of which selects pods or
-// records. No value contains it.
+// ValueSeparator separates several values of the field "image". Each value selects pods or records,
+// and contains no separator.
 const ValueSeparator = "|"
 
 func podTerm(field, value string) (string, string) {

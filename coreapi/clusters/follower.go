@@ -73,8 +73,8 @@ type follower struct {
 	seen  time.Time
 	pods  int
 	fills int64 // of the store, when it began to store pods
-	// told are the pods that the observer was told of in earlier sessions, and not that they are gone.
-	// Only the sessions use it, one after the other.
+	// told are the pods that were reported to the observer in earlier sessions, and not reported as
+	// gone. Only the sessions use it, one after the other.
 	told map[string]struct{}
 }
 
@@ -106,7 +106,7 @@ func (f *follower) isSynced() bool {
 	return f.synced
 }
 
-// staleReason says why what is known may be out of date; "" if it is not.
+// staleReason returns why the known pods may be out of date, or "".
 func (f *follower) staleReason(now time.Time) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -477,7 +477,7 @@ func (w *writer) Reconcile(ctx context.Context, k string) (time.Duration, error)
 	return 0, err
 }
 
-// left returns the pods that the observer was told of, and not that they are gone.
+// left returns the pods that were reported to the observer, and not reported as gone.
 func (w *writer) left() map[string]struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -488,9 +488,9 @@ func (w *writer) left() map[string]struct{} {
 	return all
 }
 
-// begin is called when the informer knows all pods. It deletes stored pods that are gone, and those
-// that the observer was told of: another server may have deleted them from the store. Once all
-// others are stored, the cluster is synced.
+// begin is called when the informer knows all pods. It deletes stored pods that are gone, and pods
+// that were reported to the observer: another server may have deleted these from the store. Once
+// all others are stored, the cluster is synced.
 func (w *writer) begin(ctx context.Context) {
 	known := map[string]struct{}{}
 	for _, k := range w.store.ListKeys() {

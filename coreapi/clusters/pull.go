@@ -109,8 +109,8 @@ func (c *Clusters) Keychains(ctx context.Context, cluster string, ref reference.
 // errTooManySecrets is the error if a puller has more secrets than are read.
 var errTooManySecrets = fmt.Errorf("only the first %d pull secrets of a pod and its service account are read", maxSecrets)
 
-// why says for people why secrets of a puller were not read. away is true if the cluster did not
-// answer, which is nothing that a pod's creator can bring about.
+// why returns, in words for people, why secrets of a puller were not read. away is true if the
+// cluster did not answer, which a pod's creator cannot cause.
 func (p Puller) why(cluster string, err error) (why error, away bool) {
 	of := fmt.Sprintf("those of service account %s in namespace %s of cluster %s", cmp.Or(p.ServiceAccount, defaultAccount), p.Namespace, cluster)
 	var answered apierrors.APIStatus

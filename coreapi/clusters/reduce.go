@@ -89,8 +89,8 @@ func reduce(obj any) (any, error) {
 	return p, nil
 }
 
-// started returns when a container first ran, as far as its status still tells that, in seconds
-// since 1970; 0 if it never has.
+// started returns when a container first ran, as far as its status still has that, in seconds since
+// 1970; 0 if it never has.
 func started(in *corev1.Pod, status corev1.ContainerStatus) int64 {
 	switch last, now := status.LastTerminationState.Terminated, status.State; {
 	case status.ImageID == "":
@@ -103,7 +103,7 @@ func started(in *corev1.Pod, status corev1.ContainerStatus) int64 {
 		return now.Terminated.StartedAt.Unix()
 	case now.Waiting != nil:
 		return 0
-	case in.Status.StartTime != nil: // such as that of an image volume
+	case in.Status.StartTime != nil: // for an image volume, for instance
 		return in.Status.StartTime.Unix()
 	}
 	return in.CreationTimestamp.Unix()

@@ -75,8 +75,8 @@ func (r *ReadOnlyREST) ShortNames() []string { return r.shortNames }
 type Strategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator
-	// Namespaced is false for objects of clusters: a cluster's namespaces are not those of this
-	// server.
+	// Namespaced is false for objects of clusters, because a cluster's namespaces are not this
+	// server's.
 	Namespaced bool
 }
 

@@ -2,8 +2,8 @@ package clusters
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Cluster is a cluster whose pods are followed. The configuration says which ones are; the server
-// writes it.
+// Cluster is a cluster whose pods are followed. The server writes a Cluster for each entry of the
+// configuration.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -14,13 +14,13 @@ type Cluster struct {
 	// Metadata is the standard object's metadata.
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what the configuration says.
+	// Spec has the values of the configuration.
 	Spec ClusterSpec `json:"spec"`
 	// Status is what is known about the cluster.
 	Status ClusterStatus `json:"status,omitempty"`
 }
 
-// ClusterSpec is what the configuration says about a cluster.
+// ClusterSpec has the configuration's values for a cluster.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
@@ -50,13 +50,13 @@ type ClusterStatus struct {
 	LastSeen *metav1.Time `json:"lastSeen,omitempty"`
 	// Pods is how many of its pods are stored here.
 	Pods int32 `json:"pods"`
-	// Records says for which times the ImageRuns of the cluster are whole; it is absent until
+	// Records are the times for which the ImageRuns of the cluster are complete. It is absent until
 	// recording begins.
 	Records *ClusterRecords `json:"records,omitempty"`
 }
 
-// ClusterRecords says for which times the ImageRuns of a cluster are whole: from Since to Until,
-// but for the gaps.
+// ClusterRecords are the times for which the ImageRuns of a cluster are complete: from Since to
+// Until, except for the gaps.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
@@ -134,7 +134,7 @@ type ClusterPodSpec struct {
 	UID       string `json:"uid,omitempty"`
 	// NodeName is the node that it is bound to.
 	NodeName string `json:"nodeName,omitempty"`
-	// Platform is that of the node as os/architecture; it is empty where that is not known.
+	// Platform is the node's platform as os/architecture; it is empty if it is not known.
 	Platform string `json:"platform,omitempty"`
 	// ServiceAccountName is the service account that it runs as.
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
@@ -157,26 +157,27 @@ type ClusterPodSpec struct {
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type ClusterPodContainer struct {
-	// Name is the container's; that of a volume has volume/ before it.
+	// Name is the name of the container, or volume/ and the name of an image volume.
 	Name string `json:"name"`
 	// Image is the reference as the pod's spec has it.
 	Image string `json:"image"`
-	// ImageID is what runs, as the node's runtime tells it; it is empty until something does.
+	// ImageID is the ID of the running image as the node's runtime reports it; it is empty until the
+	// container has started.
 	ImageID string `json:"imageID,omitempty"`
-	// Started is when it first ran, as the node tells it; it is absent until then.
+	// Started is when the container first ran, as the node reports it; it is absent until then.
 	Started *metav1.Time `json:"started,omitempty"`
 	// Waiting is why the container does not run, such as ErrImagePull.
 	Waiting string `json:"waiting,omitempty"`
-	// Message is what the cluster says about that, where the image is at fault.
+	// Message is the cluster's message about that, if the image is at fault.
 	Message string `json:"message,omitempty"`
 
-	// Digest is that of the image that runs, else the one that the reference has. It and the fields
-	// below are not stored: they say what is so when the pod is read.
+	// Digest is the digest of the running image, or else the digest in the reference. It and the
+	// fields below are not stored, but computed when the pod is read.
 	Digest string `json:"digest,omitempty"`
 	// Verified is the verdict for the reference that the container names, by the policies that count
 	// for the pod's namespace; it is Unknown where the image is not known to be there.
 	Verified string `json:"verified,omitempty"`
-	// Reason and VerdictMessage say why.
+	// Reason and VerdictMessage explain the verdict.
 	Reason         string `json:"reason,omitempty"`
 	VerdictMessage string `json:"verdictMessage,omitempty"`
 	// NotImported is why an image that is not known could not be imported; it is empty before that

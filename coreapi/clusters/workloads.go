@@ -40,7 +40,7 @@ const (
 
 // Workload is a kind whose objects need images, whether they run pods or not.
 type Workload struct {
-	// Group is that of the API, such as argoproj.io, and empty for Kubernetes' core.
+	// Group is the API group, such as argoproj.io, and empty for Kubernetes' core.
 	Group string
 	// Resource is the plural, such as rollouts.
 	Resource string
@@ -216,7 +216,7 @@ func (w *workloads) Replace(list []any, _ string) error {
 // Resync is part of cache.ReflectorStore.
 func (*workloads) Resync() error { return nil }
 
-// staleReason says why it is not known what the workloads need; "" if it is. The caller holds the
+// staleReason returns why it is not known what the workloads need, or "". The caller holds the
 // follower's mu.
 func (w *workloads) staleReason(now time.Time) string {
 	if w.absent || w.current && w.asOfNow(now) {
@@ -229,8 +229,8 @@ func (w *workloads) staleReason(now time.Time) string {
 	return fmt.Sprintf("the %s of cluster %s are not known%s", w.Workload, w.follower.source.Name, why)
 }
 
-// workloadStaleReason says why it is not known what the workloads of the cluster need; "" if it is,
-// and while not even its pods are known.
+// workloadStaleReason returns why it is not known what the workloads of the cluster need. It
+// returns "" if it is known, and while not even the cluster's pods are known.
 func (f *follower) workloadStaleReason(now time.Time) string {
 	if f.staleReason(now) != "" {
 		return ""
@@ -346,7 +346,7 @@ func (w *workloads) list(ctx context.Context, resource dynamic.ResourceInterface
 	return all, err
 }
 
-// catalog lists the resources that a cluster serves. It asks for each group only when needed.
+// catalog lists the resources that a cluster serves. It reads a group only when it is needed.
 type catalog struct {
 	client restclient.Interface
 	// by group, the preferred one first; none if it is not served

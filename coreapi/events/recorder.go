@@ -20,11 +20,11 @@ import (
 
 // A recorder sends eventBurst Events of a reason at once and eventsPerSecond after that, whatever
 // happens: a sweep over a million images must not cause a million writes. It drops Events beyond
-// that. Each reason has its own: who pushes much must not hide that a verdict has turned.
+// that. Each reason has its own budget: many pushes must not hide that a verdict has turned.
 const (
 	eventBurst      = 500
 	eventsPerSecond = 20
-	// maxReasons is how many reasons are told apart. Further ones are counted together.
+	// maxReasons is the number of reasons with a budget of their own. Further ones share one.
 	maxReasons = 64
 )
 

@@ -9,7 +9,7 @@ const (
 	ReasonTagTooOld = "TagTooOld"
 )
 
-// Cause says why a verdict followed another one, nil for none, as far as the two tell.
+// Cause returns why a verdict followed another one, or nil, as far as it can be seen from the two.
 func Cause(before *RunVerdict, v RunVerdict) string {
 	lacks := func(all, of []string) bool {
 		return slices.ContainsFunc(of, func(one string) bool { return !slices.Contains(all, one) })

@@ -3,11 +3,11 @@
 //
 // [New] makes the storage of the kind, which clients read and only the server writes: package
 // internal/controllers/runs does. An ImageRun is in the namespace of its pods, whichever cluster
-// they are in, so that who may read a namespace sees its runs.
+// they are in, so that users who may read a namespace see its runs.
 //
 // # Bounds
 //
-// A stretch has at most 16 verdicts and 200 gaps. A question by image, workload, namespace or time
-// reads what it answers through an index: a stretch is in at most four buckets of time, and a
-// moment is in one bucket of each of 22 sizes.
+// A stretch has at most 16 verdicts and 200 gaps. Lists by image, workload, namespace or time use
+// an index: a stretch is in at most four buckets of time, and a moment is in one bucket of each of
+// 22 sizes.
 package imageruns

@@ -25,7 +25,7 @@ const (
 	clusterField   = "cluster"            // also spec.cluster
 	workloadField  = "workload"           // KIND/NAME, or NAME of any kind
 	imageField     = "image"
-	verifiedField  = "verified" // the verdict, at the time that is asked about or at any
+	verifiedField  = "verified" // the verdict, at the selected time or at any
 	runningField   = "running"
 	atField        = "at"    // a moment
 	fromField      = "from"  // with until, a time in which the stretch ran at least for a moment
@@ -190,7 +190,7 @@ func newSelector(s fields.Selector) *selector {
 // unknownVerdict is the word for a verdict that is not known.
 const unknownVerdict = "Unknown"
 
-// selected is the attribute that says whether a stretch is selected.
+// selected is the attribute that tells whether a stretch is selected.
 const selected = "selected"
 
 // Matches is part of fields.Selector.

@@ -59,7 +59,7 @@ func New(g generic.RESTOptionsGetter, scheme *runtime.Scheme) (*genericregistry.
 		PredicateFunc:             predicate,
 		TableConvertor:            runTable,
 	}
-	// an AttrFunc is asked for, although the predicates have their own
+	// an AttrFunc is required, although the predicates have their own
 	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: g, AttrFunc: predicate(nil, nil).GetAttrs, Indexers: indexers()}); err != nil {
 		return nil, fmt.Errorf("%s: %w", Resource, err)
 	}
@@ -189,8 +189,8 @@ func describe(obj runtime.Object, records map[string]clusters.ClusterRecords) {
 	}
 }
 
-// Unknown says for which parts of the window it is not known what ran in the clusters that are
-// followed; of one cluster alone if it is named.
+// Unknown returns the parts of the window for which it is not known what ran in the followed
+// clusters, or in one cluster if it is named.
 func (w Window) Unknown(records map[string]clusters.ClusterRecords, followed []string, cluster string, now time.Time) (all []string) {
 	if w.Until.After(now) {
 		all = append(all, fmt.Sprintf("%s is in the future", when(metav1.NewTime(w.Until))))

@@ -34,19 +34,19 @@ type ImageRunSpec struct {
 	// Workload is the topmost owner of the pods as KIND/NAME, such as Deployment/app. A pod without
 	// one is its own: Pod/NAME.
 	Workload string `json:"workload"`
-	// Container is the container's name; that of a volume has volume/ before it.
+	// Container is the name of the container, or volume/ and the name of an image volume.
 	Container string `json:"container"`
 	// Image is the reference as the pods' specs have it.
 	Image string `json:"image"`
-	// ImageID is what ran, as the node's runtime told it.
+	// ImageID is the ID of the image that ran, as the node's runtime reported it.
 	ImageID string `json:"imageID"`
-	// Digest is that of what ran; it is empty if the runtime did not tell it, and no known image
-	// has the ID that it told instead. What the runtime told of the repository may be the digest of
-	// a config: it stays until an image is known that has the config.
+	// Digest is the digest of the image that ran. It is empty if the runtime reported another ID, and
+	// no known image has that ID. A digest that the runtime reported with the repository may be a
+	// config's: it stays until an image with that config is known.
 	Digest string `json:"digest,omitempty"`
-	// Platform is that of the nodes as os/architecture; it is empty where that is not known.
+	// Platform is the nodes' platform as os/architecture; it is empty if it is not known.
 	Platform string `json:"platform,omitempty"`
-	// From is when the first container started, by the cluster's clock where it tells that.
+	// From is when the first container started, by the cluster's clock if the cluster reports it.
 	From metav1.Time `json:"from"`
 }
 
@@ -65,7 +65,7 @@ type ImageRunStatus struct {
 	// policies. It is NeverAsked if the cluster did not ask about this image, and Unknown if it is
 	// not known whether it did.
 	Admission string `json:"admission,omitempty"`
-	// AdmissionMessage says what was found then, or why that is not known.
+	// AdmissionMessage is what was found then, or why that is not known.
 	AdmissionMessage string `json:"admissionMessage,omitempty"`
 	// Verdicts are the verdict for the reference at the beginning, and each that followed, the
 	// oldest first. At most 16 are kept: the first and the newest ones.
@@ -98,9 +98,9 @@ const (
 type RunVerdict struct {
 	// Since is when it was found.
 	Since metav1.Time `json:"since"`
-	// Verified is the verdict, as that of clusterpods.
+	// Verified is the verdict, with the same values as in clusterpods.
 	Verified string `json:"verified"`
-	// Reason and Message say why.
+	// Reason and Message explain it.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 	// Policies are those that covered the reference.

@@ -48,7 +48,7 @@ func parseImageID(id string) reference.Reference {
 // runtime made, as `kind load` shows. Some mean the manifest.
 func ID(image, imageID string) string { return read(image, imageID).id }
 
-// told is what the spec and the status of a container say, each parsed once.
+// told is the image in the spec and in the status of a container, each parsed once.
 type told struct {
 	spec, runs reference.Reference // runs is what [Runs] returns
 	id         string              // what [ID] returns
@@ -118,9 +118,9 @@ func (t told) keys() []string {
 // unsettled is between the tag and the ID of a key. It is in no reference.
 const unsettled = "?"
 
-// Unsettled is the key of an image whose ID a runtime tells, and whose pod names a tag; tag is ""
-// if the pod names none. If the image with the ID is known, the pod uses it. Else the pod uses what
-// the tag has led to at some time.
+// Unsettled is the key of an image by the ID that a runtime reports and the tag that the pod names;
+// tag is "" if the pod names none. If the image with the ID is known, the pod uses it. Otherwise
+// the pod uses an image that the tag has led to at some time.
 func Unsettled(tag, id string) string { return tag + unsettled + id }
 
 // CutUnsettled takes apart what [Unsettled] has put together.
@@ -152,8 +152,8 @@ type Container struct {
 type Known struct {
 	// Digest is the digest of the running image; "" if it is not known.
 	Digest string
-	// Verified is the verdict for the reference that the container names, for its namespace, and
-	// Reason and Message say why.
+	// Verified is the verdict for the reference that the container names, for its namespace. Reason
+	// and Message explain it.
 	Verified, Reason, Message string
 	// NotImported is why the image could not be imported; "" before that was tried.
 	NotImported string

@@ -12,8 +12,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// recheck is how long an answer about a container is used: a busy log asks at each write,
-// and each answer reads the store.
+// recheck is how long an answer about a container is used. A busy log needs one at each write, and
+// each answer reads the store.
 const recheck = time.Second
 
 // container is one run of one container of one pod.

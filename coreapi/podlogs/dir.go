@@ -15,7 +15,7 @@ import (
 // field in a pod's status is an int32.
 const maxRestarts = 1<<31 - 1
 
-// errNoLog says that a pod or a container has no log in the directory.
+// errNoLog means that a pod or a container has no log in the directory.
 var errNoLog = errors.New("no log file")
 
 // podDir is the name of a pod's log directory. The UID is the only part that

@@ -1,10 +1,9 @@
 // Package podlogs serves the log subresource of pods from two sources.
 //
-// Files come first: the log files that a container runtime writes in the CRI format below
-// one directory, as the kubelet lays them out
-// (<namespace>_<pod>_<uid>/<container>/<restarts>.log). For a pod that has no directory
-// there, the kubelet of its node is asked. [NewREST] builds the REST storage; its options
-// say which sources exist.
+// Files come first: the log files that a container runtime writes in the CRI format below one
+// directory, as the kubelet lays them out (<namespace>_<pod>_<uid>/<container>/<restarts>.log). If
+// a pod has no directory there, the request goes to the kubelet of its node. [NewREST] builds the
+// REST storage; its options choose the sources.
 //
 // Parameters, their validation and the choice of the container are Kubernetes' own
 // (core/v1 PodLogOptions). Files are read as the kubelet reads them, but in parts of
@@ -25,8 +24,7 @@
 // # Bounds
 //
 // A stream holds one goroutine, one open file and at most 64 KiB of its text, also of a
-// line without end. (A runtime cuts lines at 16 KiB, but anybody may have written the
-// file.) It ends at once when the client leaves or has its limitBytes.
-// [Options.MaxStreams] bounds the streams from files, and half of it those of one user; beyond it
-// the answer is 429.
+// line without end. (A runtime cuts lines at 16 KiB, but other programs may have written the file.)
+// It ends at once when the client leaves or has its limitBytes. [Options.MaxStreams] bounds the
+// streams from files, and half of it the streams of one user; beyond it the answer is 429.
 package podlogs

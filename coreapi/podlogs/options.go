@@ -16,9 +16,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
 
-// mostStreams is how many logs are read from files at once, unless
-// [Options.MaxStreams] says otherwise, or the process may open fewer than eight times as
-// many files.
+// mostStreams is how many logs are read from files at once, unless [Options.MaxStreams] is set, or
+// the process may open fewer than eight times as many files.
 const mostStreams = 512
 
 func defaultMaxStreams() int {
@@ -32,8 +31,8 @@ func defaultMaxStreams() int {
 // defaultKubeletPort is the kubelet's TLS port.
 const defaultKubeletPort = 10250
 
-// Options says where logs come from. The zero value has no source: every request is
-// refused with a reason.
+// Options configure the sources of logs. The zero value has no source: every request is refused
+// with a reason.
 type Options struct {
 	// Dir is the absolute path of the directory that holds the pods' log
 	// directories, such as /var/log/pods; empty for none.
@@ -41,13 +40,13 @@ type Options struct {
 	// MaxStreams limits the logs read from Dir at once; 0 means
 	// DefaultMaxStreams.
 	MaxStreams int
-	// Kubelet reaches the kubelets of the pods' nodes; nil asks none.
+	// Kubelet reaches the kubelets of the pods' nodes; nil for none.
 	Kubelet *KubeletOptions
 	// Clock gives the time from which sinceSeconds counts back; nil is the system's.
 	Clock clock.PassiveClock
 }
 
-// KubeletOptions says how to reach the kubelet of a pod's node.
+// KubeletOptions configure how to reach the kubelet of a pod's node.
 //
 // A caller who may write a pod's status chooses its status.hostIP, and so the host to connect to.
 // The certificate authority keeps the client certificate from being shown to a stranger.

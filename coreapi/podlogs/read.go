@@ -23,7 +23,7 @@ const (
 	timestampFormat = "2006-01-02T15:04:05.000000000Z07:00"
 )
 
-// logOptions says which part of a log is wanted, as core/v1 PodLogOptions does.
+// logOptions choose a part of a log, as core/v1 PodLogOptions do.
 type logOptions struct {
 	tailLines  *int64    // this many of the file's lines, from its end; nil for all
 	limitBytes *int64    // at most this many bytes; nil for all

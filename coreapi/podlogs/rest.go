@@ -34,7 +34,7 @@ const mirrorUID = "kubernetes.io/config.mirror"
 
 // REST is the log subresource of pods.
 type REST struct {
-	podrest.LogREST // everything but Get; its Get asks kubelets
+	podrest.LogREST // everything but Get; its Get reads from kubelets
 	opts            Options
 	slots           *room.Room
 

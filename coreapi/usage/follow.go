@@ -40,8 +40,8 @@ type Pod struct {
 	Platform string
 	// Since is when the pod was created.
 	Since time.Time
-	// Images are what its containers run, for who pulls them; a zero Reference for a text that is no
-	// reference.
+	// Images are the references of its containers, for pulling them; a zero Reference stands for a
+	// text that is no reference.
 	Images []reference.Reference
 	// Keys are the keys of the images that its containers use; see [podimages.Keys].
 	Keys []string

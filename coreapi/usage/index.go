@@ -86,7 +86,7 @@ func NewIndex(sources ...Source) *Index {
 		images:      map[string]*image{},
 		on:          map[onPlatform]int{},
 		ids:         map[string][]string{},
-		changed:     1, // 0 is the version of who has none
+		changed:     1, // 0 is the version before the first read
 		subscribers: map[int]func([]string){},
 		onUse:       func(Pod) {},
 		tagged:      newTagged(func(id podID) string { return id.in.Value().cluster }),
@@ -278,7 +278,7 @@ func (x *Index) InUse() (digests, others []string) {
 type Named struct {
 	// Tag is in its full form: docker.io/library/nginx:latest. It is "" if only the ID is known.
 	Tag string
-	// ID is what the runtime tells instead; "" if it tells nothing. See [podimages.ID].
+	// ID is what the runtime reports instead; "" if it reports nothing. See [podimages.ID].
 	ID string
 	// Since is when the oldest of the pods was created, in seconds since 1970; 0 if there are only
 	// workloads.
@@ -355,7 +355,7 @@ func (x *Index) sinceOf(key string) map[podID]int64 {
 	return all
 }
 
-// Telling returns the keys of the pods whose runtime tells an ID: see [podimages.ID].
+// Telling returns the keys of the pods whose runtime reports an ID: see [podimages.ID].
 func (x *Index) Telling(id string) (keys []string) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -383,8 +383,8 @@ func (x *Index) Subscribe(f func(digests []string)) (cancel func()) {
 // use and quick. Call OnUse before Run, and once.
 func (x *Index) OnUse(f func(Pod)) { x.onUse = f }
 
-// set records what a pod uses or a workload needs, by sorted keys (none when it is gone), and tells
-// subscribers. It returns false if nothing has changed.
+// set records what a pod uses or a workload needs, by sorted keys (none when it is gone), and
+// notifies subscribers. It returns false if nothing has changed.
 func (x *Index) set(id podID, keys []string, platform string, since int64) (changes bool) {
 	x.mu.Lock()
 	p := x.pods[id]

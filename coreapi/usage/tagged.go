@@ -54,9 +54,9 @@ func newTagged[ID comparable](clusterOf func(ID) string) *tagged[ID] {
 	return &tagged[ID]{clusterOf: clusterOf, onTags: func([]string) {}, pods: map[ID][]Tagged{}, byTag: map[string]map[ID]struct{}{}}
 }
 
-// OnTags calls f with tags that pods have begun or ceased to name, or by which they run something
-// else, from one goroutine for each source. f must be safe for concurrent use and quick. Call
-// OnTags before Index.Run, and once.
+// OnTags calls f with tags that pods have begun or ceased to name, or whose pods run another image
+// now. The calls come from one goroutine for each source, so f must be safe for concurrent use, and
+// quick. Call OnTags once, before Index.Run.
 func (t *tagged[ID]) OnTags(f func(tags []string)) { t.onTags = f }
 
 // Tags are the tags that pods name, in their canonical form and no order.

@@ -23,7 +23,7 @@ type Workload struct {
 	Images []string
 }
 
-// Workloads returns what tells the index of the workloads of one kind, named by its resource:
+// Workloads returns the part of the index for workloads of one kind, named by its resource, such as
 // deployments.
 func (x *Index) Workloads(cluster, resource string) *Workloads {
 	return &Workloads{x, cluster, &source{resource: resource}}

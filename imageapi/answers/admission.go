@@ -31,9 +31,9 @@ const maxAwaited = 3
 // the zero Reference for a text that is no reference. Admit checks no rights, because the program
 // itself asks. An error means that the store or the policies cannot be read.
 //
-// Only if a registry or the store cannot be read is it unknown whether an image meets a policy. A
-// failure that users who may push or create pods can cause counts as not met: there is no such
-// image, it was not imported in time, or it cannot be read.
+// The verdict is Unknown only if a registry or the store cannot be read. A failure that users can
+// cause who may push or create pods counts as not met: the image does not exist, it was not
+// imported in time, or it cannot be read.
 func (a *Answerer) Admit(ctx context.Context, cluster, namespace string, ref reference.Reference) (j admit.Judgement, err error) {
 	set, err := a.Policies.Set(ctx)
 	if err != nil {

@@ -32,10 +32,10 @@ import (
 type Use interface {
 	// Pods counts the pods that run an image. complete is false if there may be more.
 	Pods(digest string, image *imagev1.Image) (n int, complete bool)
-	// Users names these pods as cluster/namespace/name, at most most of them.
+	// Users returns the first most of these pods as cluster/namespace/name.
 	Users(digest string, image *imagev1.Image, most int) []string
-	// NeededBy names workloads that need the image, as cluster/namespace/resource/name, at most
-	// most of them.
+	// NeededBy returns the first most of the workloads that need the image, as
+	// cluster/namespace/resource/name.
 	NeededBy(digest string, image *imagev1.Image, most int) []string
 	// Keys are the keys of package podimages by which pods use the image, each maybe with a platform,
 	// as in sha256:…@linux/arm64.
@@ -45,8 +45,8 @@ type Use interface {
 	// Runs returns the digests that pods run, whether the images are stored or not, and the tags that
 	// pods name without reporting what they run.
 	Runs() (digests, references []string)
-	// StaleReasons say which clusters' pods are not known as of now, and WorkloadStaleReasons which
-	// workloads.
+	// StaleReasons lists the clusters whose pods are missing or out of date, and why;
+	// WorkloadStaleReasons does the same for workloads.
 	StaleReasons() []string
 	WorkloadStaleReasons() []string
 }
@@ -68,7 +68,7 @@ type Naming interface {
 	Running(tags []string, as func(usage.Tagged) usage.Run) (outdated, unknown usage.Count)
 }
 
-// Registries is what the configuration and imports say about registries.
+// Registries knows registries from the configuration and from imports.
 type Registries interface {
 	// Sources returns the references that a mirror's name may stand for.
 	Sources(ref reference.Reference) []reference.Reference
@@ -85,18 +85,18 @@ type Registries interface {
 // required; Jobs only for [Answerer.Admit].
 type Answerer struct {
 	Images, Tags Objects
-	Packages     Packages // nil if nobody knows which packages images have
+	Packages     Packages // nil if packages of images are not known
 	Policies     Policies
 	Use          Use
 	Containers   Containers
 	Naming       Naming
-	// Authorizer says what a caller may see; nil allows everything.
+	// Authorizer decides what a caller may see; nil allows everything.
 	Authorizer Authorizer
 	// Registries may be nil: there are no mirrors, and all tags may move.
 	Registries Registries
 	// Clock is the time; nil is the real one.
 	Clock clock.PassiveClock
-	// Jobs finds the imports that are queued, and those that failed. Admission asks it.
+	// Jobs finds queued and failed imports, for admission.
 	Jobs Jobs
 
 	// vouching, if it is set, finds the indexes that vouch for an image under a verdict's key.
@@ -273,7 +273,7 @@ func (s *session) checked(ctx context.Context, a *Answer, m *resolved) {
 	}
 }
 
-// history fills in what the history of a tag says now.
+// history fills in the facts that the tag's history has now.
 func (a *Answer) history(tag *imagev1.ImageTag, now time.Time) {
 	c := &a.Checked
 	if failure := tags.Failure(tag); failure != nil {
@@ -360,8 +360,8 @@ func (s *session) ledBefore(ctx context.Context, a *Answer, m *resolved) {
 	}
 }
 
-// histories are the former tags of a repository, by the digest that they led to. err says why some
-// are left out.
+// histories are the former tags of a repository, by the digest that they led to. If err is set,
+// some are missing.
 type histories struct {
 	led map[string][]FormerTag
 	err error
@@ -451,8 +451,8 @@ func (s *session) judged(ctx context.Context, a *Answer, q Question, m *resolved
 	}
 }
 
-// verdict is the verdict on an Image for a reference with a tag or a digest, and what admission
-// finds: the one place that asks for it. led is what the history of the tag says.
+// verdict returns the verdict on an Image for a reference with a tag or a digest, and the findings
+// for admission. All verdicts come from here. led is taken from the tag's history.
 func (s *session) verdict(ctx context.Context, image *imagev1.Image, ref reference.Reference, led Led, namespace string) (*Verdict, admit.Findings, error) {
 	vouching := s.verifiedIndexes
 	if s.vouching != nil {
@@ -571,8 +571,8 @@ func (s *session) naming(ctx context.Context, m *resolved) (pods []string, more 
 	return slices.Compact(pods), more, err
 }
 
-// unstored finds out whether pods run a digest that no stored image has, or has the beginning of.
-// Only callers who may see pods find it by its beginning.
+// unstored finds out whether pods run a digest that is not stored. Callers who may see pods can
+// also give the beginning of the digest.
 func (s *session) unstored(ctx context.Context, a *Answer, m *resolved) {
 	name, text, ok := strings.Cut(strings.TrimSpace(a.Question.Reference), "@")
 	if !ok {
@@ -679,7 +679,7 @@ func (a *Answer) selectors(m *resolved) []string {
 	return nil // the beginning of a digest that nothing here has
 }
 
-// since says, by cluster and namespace, when the oldest pod that runs an image was created.
+// since returns, by cluster and namespace, when the oldest pod that runs an image was created.
 func (s *session) since(ctx context.Context, m *resolved) (map[string]metav1.Time, error) {
 	values := s.valuesOf(m)
 	if len(values) == 0 {

@@ -160,8 +160,9 @@ func (s *session) tagTarget(ctx context.Context, ref reference.Reference) (_ *re
 	return target, tag, "", err
 }
 
-// isOutdated is [differs] for a digest that a runtime may have told. If no image here has it, nor
-// any history or index, it may be that of the config of what the tag leads to, or lists.
+// isOutdated is [differs] for a digest from a pod's status. If no stored image, history or index
+// has the digest, it may be the digest of a config: of the image that the tag leads to, or of one
+// that this image lists.
 func (s *session) isOutdated(ctx context.Context, leads *resolved, tag *imagev1.ImageTag, runs string) (outdated bool, unknown string, err error) {
 	if outdated, unknown = differs(leads, runs); !outdated || tags.Has(tag, runs) {
 		return outdated, unknown, nil

@@ -11,8 +11,8 @@
 // created and never stored, like SelfSubjectAccessReview. It shows a caller only facts that the
 // caller may read elsewhere; the others are unknown, with the reason.
 //
-// [Answerer.Impact] says what an act would change before it is done: it answers as by the policies,
-// the time and the images that there would be, and compares. [NewImpactStorage] serves that as
+// [Answerer.Impact] tells what an act would change: it answers once with the present policies, time
+// and images, once with those after the act, and compares. [NewImpactStorage] serves this as
 // ImpactReview.
 //
 // # Bounds

@@ -45,8 +45,8 @@ type projection struct {
 	tags    map[string][]seenTag      // by the digest that they lead to
 	indexes map[string]*imagev1.Image // that were judged as after the act, by name
 	hidden  string                    // the digest of an image that is deleted
-	unread  map[string]bool           // digests that are used, and of which no image was seen
-	known   bool                      // the registry that goes away is that of a tag or an image
+	unread  map[string]bool           // digests that are used, but whose images were not seen
+	known   bool                      // a tag or an image is in the registry that goes away
 	unmeant string                    // why the reference in the act leads to nothing known
 
 	status  ImpactReviewStatus
@@ -57,7 +57,7 @@ type projection struct {
 	complete  bool // no more pods than these are touched, as far as the pods of each row are known
 	undecided map[string]bool
 	images    int
-	named     *ImpactTouched // if the spec asks for it
+	named     *ImpactTouched // if the spec requests it
 	last      string         // the image that was counted last
 	changes   map[[2]string]*changed
 	unknowns  map[UnknownPart]bool
@@ -275,8 +275,8 @@ func (f *projection) places(ctx context.Context, image *imagev1.Image, by *runne
 	return all
 }
 
-// ledBefore is the state of a reference with a tag that is not known to lead to an image that runs,
-// and what the tag's history says about that image.
+// ledBefore returns the state of a reference whose tag is not known to lead to a running image, and
+// what the tag's history has about that image.
 func (f *projection) ledBefore(ctx context.Context, ref reference.Reference, digest string) (State, Led) {
 	_, tag, err := f.before.tagOf(ctx, ref)
 	led := Led{Moved: tags.Away(tag, digest)}
@@ -356,7 +356,7 @@ func (f *projection) verified(ctx context.Context, image *imagev1.Image) *imagev
 	return &again
 }
 
-// row returns a row with the present verdict; an error says why that is not known.
+// row returns a row with the present verdict, or an error if the verdict cannot be computed.
 func (f *projection) row(ctx context.Context, image *imagev1.Image, p place, effect Effect) (row ImpactRow, err error) {
 	row = ImpactRow{Image: image.Name, Reference: p.ref.String(), Namespace: p.namespace, Effect: effect}
 	if row.Before.State = p.state; p.state == NotImported {
@@ -372,8 +372,8 @@ func (f *projection) row(ctx context.Context, image *imagev1.Image, p place, eff
 	return row, nil
 }
 
-// touchAll has rows for all the names of an image. change says what becomes of each, and may leave
-// a row out.
+// touchAll adds a row for each name of an image. change fills in the row, or returns false to leave
+// it out.
 func (f *projection) touchAll(ctx context.Context, image *imagev1.Image, effect Effect, change func(place, *ImpactRow) bool) error {
 	by, err := f.runners(ctx, image)
 	if err != nil {

@@ -81,7 +81,7 @@ func (a *Answerer) scenarios(ctx context.Context, spec *ImpactReviewSpec) (now, 
 type scenario struct {
 	set, before *policy.Set
 	now         time.Time
-	ages        time.Time      // says what knowledge about tags is too old
+	ages        time.Time      // decides which knowledge about tags is too old
 	later       bool           // now is not the present
 	revoked     policy.Signers // they are no longer trusted
 	// policies that are applied and cover no reference that was seen so far
@@ -123,8 +123,8 @@ func (s scenario) namespaces(asked reference.Reference) []string {
 	return slices.Collect(maps.Keys(s.set.InNamespaces(asked)))
 }
 
-// uncovering says of each policy that is applied and covers nothing that is known that it may be
-// misspelt, once images were judged.
+// uncovering warns, after images were judged, that the scope of an applied policy may be misspelt
+// if it covers no known image.
 func (s scenario) uncovering() (all []string) {
 	for _, p := range s.unseen {
 		all = append(all, printable.Line(fmt.Sprintf("no image, tag or pod is known in the scopes of the policy %s (%s): are they spelt as references have them?", p.ID(), strings.Join(p.Scopes, ", ")), maxText))
@@ -132,7 +132,7 @@ func (s scenario) uncovering() (all []string) {
 	return all
 }
 
-// unmet says which signers that are no longer trusted may be misspelt, once images were judged.
+// unmet warns, after images were judged, about revoked signers that may be misspelt.
 func (s scenario) unmet() (all []string) {
 	for _, name := range s.set.Unmet(s.revoked) {
 		all = append(all, printable.Line(fmt.Sprintf("no policy names the signer %s, and none trusts a signature by it: is it spelt as tidewaiter describe shows it?", name), maxText))

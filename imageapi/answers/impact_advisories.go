@@ -189,7 +189,7 @@ func (f *projection) pageOfAdvisories(ctx context.Context, set *advisories.Set, 
 	return last, ctx.Err()
 }
 
-// said is what a VEX document says of a vulnerability.
+// said is a VEX document's statement about a vulnerability.
 type said struct {
 	*packages.Source
 	packages.Statement
@@ -207,7 +207,7 @@ func statementsOf(list *packages.ImagePackages) map[string][]said {
 	return all
 }
 
-// advise puts what advisories say of an image into a row.
+// advise adds the advisories that concern an image to a row.
 func (f *projection) advise(ctx context.Context, image *imagev1.Image, at place, row *ImpactRow, found []advisories.Finding, vex map[string][]said) {
 	type voucher struct{ vouched, by string }
 	asked := map[*packages.Source]voucher{}
@@ -364,7 +364,7 @@ func (f *projection) tagsWithFixes(ctx context.Context, set *advisories.Set, rep
 	defer done()
 	f.before.read = 0
 	if f.rights.listTags != "" {
-		return nil, true, nil // what is unknown for that reason is said
+		return nil, true, nil // the row gives this reason for what is unknown
 	}
 	tagged, more, err := f.before.tagged(ctx, selectors.TagRepository, repository, maxHistories)
 	if err != nil {

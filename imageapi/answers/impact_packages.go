@@ -105,7 +105,7 @@ func (f *projection) pageOfPackage(ctx context.Context, q *packages.Query, in ve
 	return at, more, ctx.Err()
 }
 
-// unlisted counts the images without a list, and says which digests that run have none.
+// unlisted counts the images without a package list, and names the running digests among them.
 func (f *projection) unlisted(ctx context.Context) error {
 	obj, err := f.Images.List(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone), &internalversion.ListOptions{Limit: 1})
 	if err != nil {
@@ -210,7 +210,7 @@ func (f *projection) statements(ctx context.Context, image *imagev1.Image, asked
 	return all
 }
 
-// vouched says who vouches for a document of an image where a reference has it.
+// vouched returns who vouches for a document of an image under a reference.
 func (f *projection) vouched(ctx context.Context, image *imagev1.Image, asked reference.Reference, source *packages.Source) (verified, by string) {
 	v := source.Vouched(image, asked, func(digest string) (*imagev1.Image, error) { return f.before.image(ctx, digest) })
 	if v.Verified == verdicts.VerifiedTrue {

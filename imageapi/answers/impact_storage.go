@@ -63,8 +63,8 @@ func (r *reviewers) begin(ctx context.Context) (done func(), err error) {
 	}, nil
 }
 
-// checkAct returns what is wrong with an act, as far as that can be told without what is stored. It
-// brings the act into its canonical form.
+// checkAct brings an act into its canonical form and returns its faults, as far as they can be
+// found without stored objects.
 func checkAct(spec *ImpactReviewSpec) (errs field.ErrorList) {
 	path := field.NewPath("spec")
 	acts := 0

@@ -79,7 +79,8 @@ func impactCells(row *ImpactRow) []any {
 	return []any{row.Running.cell(), row.Before.word(), after, string(row.Effect), where, row.Name(), row.Image, needed, why}
 }
 
-// packagesCell is the packages of a row, with who vouches for them, and what VEX documents say.
+// packagesCell is the packages of a row, with who vouches for them, and the statements of VEX
+// documents.
 func packagesCell(row *ImpactRow) string {
 	var all []string
 	for _, p := range row.Packages {
@@ -95,7 +96,8 @@ func packagesCell(row *ImpactRow) string {
 	return strings.Join(all, "; ")
 }
 
-// advisoriesCell is the advisories of a row, with the package, its fix, and what VEX documents say.
+// advisoriesCell is the advisories of a row, with the package, its fix, and the statements of VEX
+// documents.
 func advisoriesCell(row *ImpactRow) string {
 	var all []string
 	for i := range row.Advisories {
@@ -129,7 +131,7 @@ func (s *ImpactStatement) cell() string {
 	return fmt.Sprintf("VEX: %s %s, says %s (%s)", s.Vulnerability, s.Status, cmp.Or(s.Author, "nobody"), vouchedCell(s.Vouched, s.VouchedBy))
 }
 
-// vouchedCell says who vouches for a document.
+// vouchedCell shows who vouches for a document.
 func vouchedCell(vouched, who string) string {
 	switch {
 	case vouched == verdicts.VerifiedTrue && who != "":

@@ -18,19 +18,19 @@ const (
 	defaultRows       = 500
 	maxRows           = 5000
 	maxTagsRead       = 500_000 // tags that are remembered
-	maxPodsNamed      = 200_000 // pods that are told apart
+	maxPodsNamed      = 200_000 // pods that are counted once each
 	maxListing        = 64      // indexes that list an image
 	maxOwnerLabels    = 16
 	maxPackages       = 5   // packages, and statements, of an image
 	maxWithPackage    = 100 // names of images with a package at a time
 	maxAdvisories     = 20  // advisories of a row
 	maxAdvisoryBytes  = 8 << 20
-	maxAdvisoryNames  = 8  // names of packages for which the index is asked; else all lists are read
+	maxAdvisoryNames  = 8  // names of packages that are looked up in the index; for more, all lists are read
 	maxFixes          = 20 // tags of a repository that are looked at for a fix
 )
 
-// ImpactReview asks what an act would change before it is done, and is answered in its status.
-// Nothing is changed, no registry is asked, and the review is not stored.
+// ImpactReview asks what an act would change. The status has the answer. The server changes and
+// stores nothing, and sends no requests to registries.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -52,17 +52,17 @@ type ImpactReview struct {
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type ImpactReviewSpec struct {
-	// ApplyPolicies are ClusterImagePolicy and ImagePolicy objects that are created, or take the
-	// place of those of their names; at most 100.
+	// ApplyPolicies are at most 100 ClusterImagePolicy and ImagePolicy objects that would be created,
+	// or would replace objects of the same name.
 	//
 	// +listType=atomic
 	ApplyPolicies []runtime.RawExtension `json:"applyPolicies,omitempty"`
 	// RemovePolicy is the name of a policy that is deleted: of an ImagePolicy, its namespace, a
 	// slash and its name.
 	RemovePolicy string `json:"removePolicy,omitempty"`
-	// RevokeSigner is who is no longer trusted: public keys in PEM form, an armored OpenPGP
-	// keyring, fingerprints of keys with commas between them, or the subject of a certificate or of
-	// an OpenPGP key.
+	// RevokeSigner names signers that would no longer be trusted: public keys in PEM form, an armored
+	// OpenPGP keyring, fingerprints of keys separated by commas, or the subject of a certificate or
+	// of an OpenPGP key.
 	RevokeSigner string `json:"revokeSigner,omitempty"`
 	// LoseRegistry is the host of a registry that goes away.
 	LoseRegistry string `json:"loseRegistry,omitempty"`
@@ -77,7 +77,8 @@ type ImpactReviewSpec struct {
 	// which images have an affected package, by the SBOMs that are attached to them? At most 8 MiB
 	// unpacked.
 	Advisories []byte `json:"advisories,omitempty"`
-	// Continue is that of a status: the same advisories are looked for in the images after it.
+	// Continue is copied from the status of a former review, to look for the same advisories in the
+	// remaining images.
 	Continue string `json:"continue,omitempty"`
 	// Named has the status name all that is touched, so that the answers of several reviews can be
 	// added up.
@@ -104,8 +105,8 @@ type ImpactReviewStatus struct {
 	//
 	// +listType=atomic
 	Rows []ImpactRow `json:"rows,omitempty"`
-	// OmittedRows is how many more there are. Those that only pods tell of are omitted for a caller
-	// who may not see pods.
+	// OmittedRows is the number of further rows. Rows that come from pods alone are omitted for a
+	// caller who may not see pods.
 	OmittedRows int32 `json:"omittedRows,omitempty"`
 	// Unknowns are the parts of the answer that are not known, or not known as of now.
 	//
@@ -114,8 +115,8 @@ type ImpactReviewStatus struct {
 	// Continue is set if there was time for some of the images alone: the next review has it in its
 	// spec.
 	Continue string `json:"continue,omitempty"`
-	// Touched names all that the summary counts, if the spec asks for it. Pods and workloads are
-	// absent if the caller may not see pods.
+	// Touched names everything that the summary counts, if the spec requests it. It lacks pods and
+	// workloads if the caller may not see pods.
 	Touched *ImpactTouched `json:"touched,omitempty"`
 }
 
@@ -155,11 +156,12 @@ type ImpactSummary struct {
 	// known whether they have it. Multi-platform indexes, which have no packages of their own, are
 	// among them.
 	Unlisted int32 `json:"unlisted,omitempty"`
-	// Unchecked is how many advisories say, as a whole or in part, nothing that can be compared with
-	// an SBOM: the unknowns say why.
+	// Unchecked is the number of advisories that cannot be compared with an SBOM, as a whole or in
+	// part. The unknowns give the reasons.
 	Unchecked int32 `json:"unchecked,omitempty"`
-	// NotAffected is how many references have an affected package, and are not affected by the word
-	// of a VEX document for which somebody vouches whom the policies trust. No other count has them.
+	// NotAffected is the number of references with an affected package that are not affected
+	// according to a VEX document. A signer whom the policies trust vouches for the document. No
+	// other count includes these references.
 	NotAffected int32 `json:"notAffected,omitempty"`
 	// Images and References are how many images, and references to them, the act touches.
 	Images     int32 `json:"images"`
@@ -168,11 +170,11 @@ type ImpactSummary struct {
 	// is in the unknowns.
 	Pods         int32 `json:"pods"`
 	PodsComplete bool  `json:"podsComplete"`
-	// Undecided is how many digests, and tags that lead to none, pods run of which it is not known
-	// whether the act touches them.
+	// Undecided is the number of digests, and of tags without a digest, that pods run and for which
+	// it is not known whether the act touches them.
 	Undecided int32 `json:"undecided,omitempty"`
-	// Denied is how many of these pods a cluster that asks on admission would refuse after the act,
-	// and would not refuse now.
+	// Denied is the number of these pods that a cluster with the admission webhook admits now, and
+	// would refuse after the act.
 	Denied int32 `json:"denied,omitempty"`
 	// Workloads is how many workloads need them; no image counts more than 20.
 	Workloads int32 `json:"workloads"`
@@ -229,9 +231,9 @@ type ImpactRow struct {
 	// Before and After are what is known of the reference now and after the act.
 	Before ImpactSide `json:"before"`
 	After  ImpactSide `json:"after"`
-	// Running is where the image runs under this reference; for a caller who may not see pods, it is
-	// how many do, and absent if the row has a namespace. The server's own pods count for each
-	// reference.
+	// Running is where the image runs under this reference. A caller who may not see pods gets the
+	// number of pods alone, and nothing if the row has a namespace. The server's own pods count for
+	// each reference.
 	Running *Running `json:"running,omitempty"`
 	// NeededBy are workloads that need the image, as cluster/namespace/resource/name; at most 20. It
 	// is absent if the caller may not see pods.
@@ -245,21 +247,21 @@ type ImpactRow struct {
 	// LastTag is true if no other tag of the repository is known to lead to the image, so that its
 	// registry may delete it there.
 	LastTag bool `json:"lastTag,omitempty"`
-	// Packages are the packages of the image that were asked for, at most 5, and what VEX documents
-	// say of the image at most 5 times.
+	// Packages are at most 5 of the requested packages that the image has, with at most 5 statements
+	// of VEX documents about the image.
 	//
 	// +listType=atomic
 	Packages []ImpactPackage `json:"packages,omitempty"`
 	// +listType=atomic
 	Statements []ImpactStatement `json:"statements,omitempty"`
-	// Advisories are those that are about a package of the image, at most 20: first those that
-	// affect it, then those of which that is not known, then those that do not by a VEX document.
-	// OmittedAdvisories is how many more there are.
+	// Advisories are at most 20 advisories about packages of the image: first those that affect it,
+	// then those that may, then those that do not according to a VEX document. OmittedAdvisories is
+	// the number of further ones.
 	//
 	// +listType=atomic
 	Advisories        []ImpactAdvisory `json:"advisories,omitempty"`
 	OmittedAdvisories int32            `json:"omittedAdvisories,omitempty"`
-	// Labels are the labels of the Image, and those of its config that name owners.
+	// Labels are the labels of the Image, and the labels of its config that name owners.
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
@@ -274,11 +276,11 @@ type ImpactPackage struct {
 	License string `json:"license,omitempty"`
 	// Document is the digest of the SBOM that lists it.
 	Document string `json:"document"`
-	// Vouched says whether somebody whom the policies trust signed the document: True, False,
-	// Unsigned or Unknown. VouchedBy is who signed it.
+	// Vouched is True if a signer whom the policies trust signed the document; otherwise False,
+	// Unsigned or Unknown. VouchedBy is the signer.
 	Vouched   string `json:"vouched"`
 	VouchedBy string `json:"vouchedBy,omitempty"`
-	// Unknown says why it is not known whether the version is in the range.
+	// Unknown is the reason if it is not known whether the version is in the range.
 	Unknown string `json:"unknown,omitempty"`
 }
 
@@ -294,28 +296,29 @@ type ImpactAdvisory struct {
 	Aliases []string `json:"aliases,omitempty"`
 	// Effect is Contains, MayContain or NotAffected.
 	Effect Effect `json:"effect"`
-	// Package is what it is about. Its unknown says why it may be affected.
+	// Package is the package that the advisory is about. If it may be affected, its field unknown
+	// has the reason.
 	Package ImpactPackage `json:"package"`
 	// Fixed is the first version with a fix, if the advisory names one.
 	Fixed string `json:"fixed,omitempty"`
 	// FixedBy is a tag of the same repository that leads to an image which the advisory is not
 	// about, by its SBOM: the one that moved there last. It is absent if none is known.
 	FixedBy string `json:"fixedBy,omitempty"`
-	// Statement is what a VEX document says of the image: the one by which it is not affected, or
-	// another one.
+	// Statement is a VEX document's statement about the image, first of all the one by which the
+	// image is not affected.
 	Statement *ImpactStatement `json:"statement,omitempty"`
 }
 
-// ImpactStatement is what a VEX document says of a vulnerability of an image.
+// ImpactStatement is a VEX document's statement about a vulnerability of an image.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type ImpactStatement struct {
 	Vulnerability string `json:"vulnerability"`
 	Status        string `json:"status"`
-	// Author is who wrote the document, by its own word.
+	// Author is the author that the document names.
 	Author string `json:"author,omitempty"`
-	// Vouched and VouchedBy are as those of a package.
+	// Vouched and VouchedBy mean the same as in ImpactPackage.
 	Vouched   string `json:"vouched"`
 	VouchedBy string `json:"vouchedBy,omitempty"`
 }
@@ -325,13 +328,13 @@ type ImpactStatement struct {
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type ImpactSide struct {
-	// State is that of an answer about the reference, such as Found or Gone; Moved if the tag leads to
-	// another image, while pods that name it run this one.
+	// State is the state of the reference, such as Found or Gone. It is Moved if the tag leads to
+	// another image, while pods that name the tag run this one.
 	State State `json:"state"`
 	// Verdict is the verdict for this very reference.
 	Verdict *Verdict `json:"verdict,omitempty"`
-	// Admission is what becomes of a pod that names the reference, in a cluster that asks on
-	// admission: allowed, audited, warned or denied. It is empty where there is no verdict.
+	// Admission is how a cluster with the admission webhook treats a pod that names the reference:
+	// allowed, audited, warned or denied. It is empty if there is no verdict.
 	Admission string `json:"admission,omitempty"`
 }
 

@@ -19,7 +19,7 @@ import (
 // maxUnstored bounds how many running images that are not stored a review examines.
 const maxUnstored = 10_000
 
-// undecide notes a running image of which it is not known whether the act touches it.
+// undecide notes a running image that the act may touch.
 func (f *projection) undecide(what string) {
 	f.complete = false
 	if len(f.undecided) < maxPodsNamed {
@@ -249,8 +249,8 @@ func (f *projection) namespacesOf(name string) []string {
 	return append(f.namespaces(ref), "")
 }
 
-// mayTouch says what an act does to pods of a namespace that name a reference of which nothing is
-// stored: of is what cannot be pulled any more, and decided is false if that is not known.
+// mayTouch decides what an act does to a namespace's pods that name a reference without a stored
+// image. of is the reference that can no longer be pulled. decided is false if this is not known.
 func (f *projection) mayTouch(ctx context.Context, image, namespace string) (of reference.Reference, decided bool) {
 	ref, err := reference.Parse(image)
 	if err != nil || f.spec.Layer != "" || f.spec.Package != "" || len(f.spec.Advisories) > 0 {

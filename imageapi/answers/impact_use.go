@@ -41,7 +41,7 @@ func (f *projection) touch(image *imagev1.Image, rows []ImpactRow, by *runners) 
 		}
 	}
 	if f.rights.listPods != "" {
-		needing = nil // workloads are named to who may see pods
+		needing = nil // only callers who may see pods get the names of workloads
 	}
 	labels := ownersOf(image)
 	for i := range rows {
@@ -133,8 +133,8 @@ type runners struct {
 // runner is a container of a pod.
 type runner struct {
 	podimages.Container
-	// runs is the digest of what runs; empty if that is not known. of is that of the image that the
-	// verdict is on.
+	// runs is the digest that runs, or empty if it is not known. of is the digest of the image that
+	// was judged.
 	runs, of string
 	// judged is the reference that its verdict is for; empty if it has none. names are all
 	// references that it means.
@@ -192,7 +192,7 @@ func (f *projection) name(ctx context.Context, all *runners, values, tags []stri
 			}
 			seen[c] = true
 			r, err := f.runner(ctx, c)
-			if err != nil { // by which name it runs the image is not known
+			if err != nil { // it is not known by which name the container runs the image
 				f.doubt("verdict", err)
 				all.complete = false
 			}
@@ -302,10 +302,10 @@ func (f *projection) count(pods map[string]bool, complete bool, row *ImpactRow) 
 	return r
 }
 
-// ownerLabels are labels of a config that say whose the image is.
+// ownerLabels are labels of a config that name owners of the image.
 var ownerLabels = []string{"maintainer", "org.opencontainers.image.authors", "org.opencontainers.image.source", "org.opencontainers.image.vendor"}
 
-// ownersOf are the labels of an Image, and those of its config that name owners.
+// ownersOf returns the labels of an Image, and the labels of its config that name owners.
 func ownersOf(image *imagev1.Image) map[string]string {
 	all := map[string]string{}
 	if metadata, err := manifest.Metadata(image); err == nil && metadata.Config != nil {
@@ -338,7 +338,7 @@ func CompareImpactRows(a, b ImpactRow) int {
 	return cmp.Or(cmp.Compare(last(&a), last(&b)), -cmp.Compare(a.runs(), b.runs()), -cmp.Compare(len(a.NeededBy), len(b.NeededBy)), cmp.Compare(a.Reference, b.Reference), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Image, b.Image))
 }
 
-// cut keeps as many rows as are asked for, in their order.
+// cut keeps the requested number of rows, in their order.
 func (f *projection) cut() {
 	slices.SortStableFunc(f.status.Rows, CompareImpactRows)
 	if more := len(f.status.Rows) - f.most; more > 0 {
@@ -355,8 +355,7 @@ func (r *ImpactRow) runs() int32 {
 	return r.Running.Pods
 }
 
-// strange says why the act may be about nothing that is known, such as a name with a mistake; it
-// is empty if it is not.
+// strange returns why the act may concern nothing that is known, such as a misspelt name, or "".
 func (f *projection) strange() string {
 	switch {
 	case f.status.Summary.References > 0:

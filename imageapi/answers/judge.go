@@ -22,7 +22,7 @@ import (
 
 // Policies judge images.
 type Policies interface {
-	// Set returns the policies; nil for none. An error says why they are not known.
+	// Set returns the policies; nil for none.
 	Set(ctx context.Context) (*policy.Set, error)
 	// Judge judges a stored Image by them.
 	Judge(ctx context.Context, q Asked) (Judgement, error)
@@ -34,13 +34,13 @@ type Asked struct {
 	// Reference has a tag or a digest. Namespace is whose pods ask; "" for none.
 	Reference reference.Reference
 	Namespace string
-	// Tag is what the history of the tag says.
+	// Tag is taken from the history of the tag.
 	Tag Led
 	// Indexes finds indexes that vouch for the image under a verdict's key.
 	Indexes func(key string) ([]*imagev1.Image, error)
 }
 
-// Led is what the history of a tag says about an image: verdicts depend on it. It is zero for a
+// Led is the part of a tag's history about one image that verdicts depend on. It is zero for a
 // reference with a digest, and for a tag whose history is not known.
 type Led struct {
 	// Checked is when a registry last confirmed where the tag leads; zero if that is not known.
@@ -50,7 +50,7 @@ type Led struct {
 	Moved *tags.Move
 }
 
-// ledTo is what the history of a tag says about the image of a digest now. tag may be nil.
+// ledTo returns what the history of a tag has about the image of a digest now. tag may be nil.
 func ledTo(tag *imagev1.ImageTag, digest string, now time.Time) (l Led) {
 	if at := tags.Checked(tag, now); at != nil {
 		l.Checked = at.Time
@@ -68,14 +68,14 @@ type Judgement struct {
 	Verdict annotation.Verdict
 	// Covering are the policies that cover the reference.
 	Covering []*policy.Policy
-	// Findings say by which of them admission does not just admit the image.
+	// Findings are the policies because of which admission does not simply admit the image.
 	Findings admit.Findings
 	// TooOld is why the registry must be asked first where the tag leads; "" if it need not.
 	TooOld string
 }
 
-// ReasonTagTooOld is the reason of a verdict for a tag where a policy bounds how long ago the
-// registry was asked, and ReasonTagMoved that of one for a tag that a policy forbids to move.
+// ReasonTagTooOld is the reason of a verdict if a policy bounds the time since the registry
+// confirmed the tag. ReasonTagMoved is the reason if a policy forbids the tag to move.
 const (
 	ReasonTagTooOld = imageruns.ReasonTagTooOld
 	ReasonTagMoved  = imageruns.ReasonTagMoved
@@ -100,7 +100,7 @@ func (f InForce) Judge(ctx context.Context, q Asked) (Judgement, error) {
 	return judge(set, now, now, q), nil
 }
 
-// judge judges by policies at a time. ages is the time by which knowledge about tags is too old.
+// judge judges by policies at a time. Knowledge about tags from before ages is too old.
 func judge(set *policy.Set, now, ages time.Time, q Asked) Judgement {
 	by := signatures.PoliciesFor(q.Reference, q.Namespace, set)
 	if len(by) == 0 {
@@ -149,9 +149,9 @@ func (s *session) forbidden(ctx context.Context, a *Answer, tag *imagev1.ImageTa
 	a.Checked.Overwritten = found
 }
 
-// moved adds to a judgement by which policies the tag must not have moved to the image. If the
-// history no longer says whether it did, that is unknown. Like a bound it replaces nothing of what
-// was found, but that the image is verified, let through, or not known to be.
+// moved adds the policies that forbid the tag to have moved to the image. If the history no longer
+// shows whether the tag moved, the verdict is Unknown. Like the bound on a tag's age, this only
+// replaces verdicts by which the image is verified, excepted or Unknown.
 func (j *Judgement) moved(by []*policy.Policy, q Asked) {
 	of, why := signatures.TagMoved(by, q.Reference, q.Tag.Moved)
 	if len(of) == 0 {
@@ -190,7 +190,7 @@ func ids(policies []*policy.Policy) (all []string) {
 	return all
 }
 
-// findings returns a finding for each policy that a verdict says is not met.
+// findings returns a finding for each policy that is not met according to a verdict.
 func findings(by []*policy.Policy, v annotation.Verdict, asked reference.Reference, now time.Time) (found admit.Findings) {
 	if verdicts.IsVerified(v.Verified) {
 		return nil
@@ -212,8 +212,8 @@ func findings(by []*policy.Policy, v annotation.Verdict, asked reference.Referen
 	return found
 }
 
-// excepted is the finding about an image that an exception of the policy lets through: the audit
-// log has it, and whoever creates the pod is warned before the exception ends.
+// excepted is the finding for an image that an exception of the policy lets through. The server
+// writes it into the audit log, and warns the pod's creator before the exception ends.
 func excepted(p *policy.Policy, v annotation.Verdict, now time.Time) admit.Finding {
 	action := admit.Audit
 	if until, err := time.Parse(time.RFC3339, v.Until); err != nil || until.Sub(now) < policy.ExceptionEndsSoon {
@@ -222,8 +222,8 @@ func excepted(p *policy.Policy, v annotation.Verdict, now time.Time) admit.Findi
 	return admit.Finding{Policy: p.ID(), Action: min(action, modeOf(p)), Reason: v.Message}
 }
 
-// unknownTo is the finding that it is unknown whether a policy is met, for a reason that neither
-// who may push nor who may create pods can bring about. What is admitted so is in the audit log.
+// unknownTo is the finding that it is unknown whether a policy is met, for a reason that users with
+// rights to push or to create pods cannot cause. Pods admitted with it are in the audit log.
 func unknownTo(p *policy.Policy, reason string) admit.Finding {
 	action := admit.Deny
 	switch p.Admission.Unknown {
@@ -235,8 +235,8 @@ func unknownTo(p *policy.Policy, reason string) admit.Finding {
 	return admit.Finding{Policy: p.ID(), Action: min(action, modeOf(p)), Unknown: true, Reason: reason}
 }
 
-// unverified is the finding that it is not known whether a policy is met, for a reason that who may
-// push, or who may create pods, can bring about: it counts as not met.
+// unverified is the finding that it is unknown whether a policy is met, for a reason that users
+// with rights to push or to create pods can cause. It counts as not met.
 func unverified(p *policy.Policy, reason string) admit.Finding {
 	return admit.Finding{Policy: p.ID(), Action: modeOf(p), Unknown: true, Reason: reason}
 }

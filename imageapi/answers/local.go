@@ -168,7 +168,7 @@ func (l *local) answer(ctx context.Context, q Question) (a Answer, matched []int
 	found := l.match(text)
 	if q.Runs != "" {
 		found.at = slices.DeleteFunc(found.at, func(i int) bool {
-			c := &l.containers[i] // who asks knows what the pod's status tells, which may be a config's digest
+			c := &l.containers[i] // callers know the digest in the pod's status, which may be a config's
 			return c.Runs != q.Runs && podimages.Manifest(c.Image, c.ImageID) != q.Runs
 		})
 	}

@@ -8,9 +8,9 @@ const LocalResource = "localreferencereviews"
 // LocalKind is the kind of LocalReferenceReview.
 const LocalKind = "LocalReferenceReview"
 
-// LocalReferenceReview asks what the pods of its namespace run, in whichever cluster, and is
-// answered in its status. It is not stored. Whoever may list the pods of the namespace may ask, and
-// is told nothing of others: no more of an image than what these pods name and run.
+// LocalReferenceReview asks what the pods of its namespace run, in all clusters. The status has the
+// answer; the review is not stored. Users who may list the pods of the namespace may create it. The
+// answer only covers what these pods name and run.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -32,8 +32,8 @@ type LocalReferenceReview struct {
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type LocalReferenceReviewSpec struct {
-	// References are what is asked about, at most 500. Their namespace is that of the review, and
-	// may be left out. Without any, all that the pods name is asked about.
+	// References are at most 500 questions. Their namespace must be the review's, and may be left
+	// out. Without References, the review asks about every reference that the pods name.
 	//
 	// +listType=atomic
 	References []Question `json:"references,omitempty"`
@@ -56,8 +56,8 @@ type LocalReferenceReviewStatus struct {
 	//
 	// +listType=atomic
 	Containers []LocalContainer `json:"containers,omitempty"`
-	// Complete is false if there may be more containers, or answers without questions: the unknowns
-	// say why.
+	// Complete is false if there may be more containers, or answers without questions. The unknowns
+	// give the reasons.
 	Complete bool `json:"complete"`
 	// Unknowns are the parts of what the pods run that are not known, or not known as of now.
 	//
@@ -73,9 +73,9 @@ type LocalContainer struct {
 	// Cluster and Pod are where it is; the server's own pods are in the cluster "local".
 	Cluster string `json:"cluster"`
 	Pod     string `json:"pod"`
-	// Name is the container's; that of a volume has volume/ before it.
+	// Name is the name of the container, or volume/ and the name of an image volume.
 	Name string `json:"name"`
-	// Image is the reference as the pod's spec has it, and Digest that of the image that runs.
+	// Image is the reference in the pod's spec, and Digest the digest of the running image.
 	Image  string `json:"image"`
 	Digest string `json:"digest,omitempty"`
 	// Outdated is the digest that the tag leads to now, if the container runs something else.
@@ -83,8 +83,8 @@ type LocalContainer struct {
 	// OutdatedUnknown is why it is not known whether the container runs something else than its tag
 	// leads to; it is empty if that is known.
 	OutdatedUnknown string `json:"outdatedUnknown,omitempty"`
-	// Verified is the verdict for the reference that the container names, by the policies that count
-	// for the namespace. Reason and Message say why.
+	// Verified is the verdict for the reference that the container names, by the policies for the
+	// namespace. Reason and Message explain it.
 	Verified string `json:"verified"`
 	Reason   string `json:"reason,omitempty"`
 	Message  string `json:"message,omitempty"`

@@ -145,8 +145,8 @@ func (r *resolver) byDigest(ctx context.Context, text string) (*resolved, error)
 	return ambiguousDigests(text, all), nil
 }
 
-// byRunning finds the digest that pods run and that has a beginning, among those of which no Image
-// is stored; m is the answer if there is none.
+// byRunning finds a digest by its beginning among the digests that pods run and that have no stored
+// Image. If there is none, it returns m.
 func (r *resolver) byRunning(text string, m *resolved) *resolved {
 	if r.running == nil || r.rights.listPods != "" {
 		return m
@@ -311,7 +311,7 @@ func (r *resolver) byTag(ctx context.Context, text string, ref reference.Referen
 			assumed = append(assumed, "the registry "+pulled.Host)
 			others, err = r.endingSo(ctx, text, pulled, shortOf(text, pulled)+":"+pulled.Tag)
 			if err != nil && !errors.As(err, new(*unpermitted)) {
-				// callers who may not list tags may still have this one
+				// callers who may not list tags may still read this one
 				return nil, err
 			}
 		}
@@ -439,7 +439,7 @@ func (r *resolver) targetOf(ctx context.Context, ref reference.Reference, tag *i
 // standing returns the references that a reference may stand for, the first to look for first; it
 // is never empty. A mirror's name stands for itself, and then for its sources. If a policy covers
 // one of the two, then only that one counts: a policy of the cluster for the mirror's own name, or
-// else any policy for a source. So nobody gets past a policy by a second name.
+// else any policy for a source. So a second name cannot bypass a policy.
 func (r *resolver) standing(ctx context.Context, ref reference.Reference) ([]reference.Reference, error) {
 	own := []reference.Reference{ref}
 	if r.mirrored == nil {
@@ -465,7 +465,7 @@ func (r *resolver) standing(ctx context.Context, ref reference.Reference) ([]ref
 	return append(own, sources...), nil
 }
 
-// absent is the meaning of a reference of which nothing is known.
+// absent is the meaning of a reference about which nothing is known.
 func (r *resolver) absent(ctx context.Context, text string, ref reference.Reference) (*resolved, error) {
 	pulled := ref.Pulled()
 	m := &resolved{state: Absent, ref: pulled, message: "nothing is known about " + pulled.String(), whole: ref.Tag == ""}

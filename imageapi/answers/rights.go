@@ -13,13 +13,13 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 )
 
-// Authorizer says what a caller may do.
+// Authorizer decides what a caller may do.
 type Authorizer = authorizer.Authorizer
 
-// rights say what a caller may not do, and why: each is empty if the caller may.
+// rights holds why a caller lacks a right; a field is empty if the caller has it.
 type rights struct{ getImages, listImages, getTags, listTags, listPods, listPackages string }
 
-// rightsOf asks once for a review what its caller may see.
+// rightsOf reads the rights of a review's caller, once for the review.
 func (a *Answerer) rightsOf(ctx context.Context) (r rights) {
 	image := imagev1.GroupVersion
 	return rights{
@@ -29,20 +29,20 @@ func (a *Answerer) rightsOf(ctx context.Context) (r rights) {
 	}
 }
 
-// LacksPackages says why a caller may not see which packages images have; it is empty if the caller
+// LacksPackages returns why a caller may not see which packages images have, or "" if the caller
 // may.
 func (a *Answerer) LacksPackages(ctx context.Context) string {
 	return a.lacks(ctx, "list", packages.GroupVersion, packages.Resource, "")
 }
 
-// LacksPods says why a caller may not see the pods of clusters; it is empty if the caller may.
+// LacksPods returns why a caller may not see the pods of clusters, or "" if the caller may.
 func (a *Answerer) LacksPods(ctx context.Context) string {
 	return a.lacks(ctx, "list", GroupVersion, "clusterpods", "")
 }
 
-// lacks returns why a caller may not do something, or "" if the caller may. It words this as
-// Kubernetes does, so that clients can find the role that grants the right. Without a caller in
-// ctx, the program itself asks, and may do everything.
+// lacks returns why a caller lacks a right, or "" if the caller has it. The words are Kubernetes'
+// own, so that clients can find the role that grants the right. Without a caller in ctx, the
+// program itself asks, and has every right.
 func (a *Answerer) lacks(ctx context.Context, verb string, of schema.GroupVersion, resource, namespace string) string {
 	caller, ok := genericapirequest.UserFrom(ctx)
 	if a.Authorizer == nil || !ok {

@@ -90,10 +90,10 @@ func (a *Answerer) Sources(ref reference.Reference) []reference.Reference {
 	return a.Registries.Sources(ref)
 }
 
-// identify returns the digest of the image that a container runs whose runtime tells an ID: that of
-// a manifest or of a config. ref is what the container names, and leads what that leads to now, nil
-// if that is not known: of several images with the config it prefers these. It returns "" if no
-// image is known that has the ID.
+// identify returns the digest of the image that a container runs, from the ID that the runtime
+// reports: the digest of a manifest or of a config. ref is the reference in the pod's spec, and
+// leads what it leads to now, or nil if that is not known. If several images have the config,
+// identify prefers these. It returns "" if no known image has the ID.
 func (s *session) identify(ctx context.Context, id string, ref reference.Reference, leads *resolved) (string, error) {
 	image, err := s.image(ctx, id)
 	if err != nil {
@@ -130,15 +130,15 @@ func isCurrent(leads *resolved, runs string) bool {
 	return !outdated && unknown == ""
 }
 
-// told returns what a container runs whose runtime tells a digest with the repository that the
-// container names: that is a manifest's or, with some runtimes, a config's.
+// told returns what a container runs if the runtime reports a digest in the repository that the
+// container names: the digest of a manifest or, with some runtimes, of a config.
 func (s *session) told(ctx context.Context, digest string, ref reference.Reference, leads *resolved) (string, error) {
 	if leads != nil && isCurrent(leads, digest) {
 		return digest, nil
 	}
 	image, err := s.withConfig(ctx, digest, ref, leads)
 	if lacks := (*unpermitted)(nil); errors.As(err, &lacks) || errors.Is(err, errBudget) {
-		err = nil // who may not list images is shown what the runtime tells
+		err = nil // callers who may not list images get the digest that the runtime reports
 	}
 	return cmp.Or(image, digest), err
 }

@@ -71,8 +71,8 @@ func check(spec *ReferenceReviewSpec) field.ErrorList {
 	return checkQuestions(path, spec.References)
 }
 
-// checkQuestions returns what is wrong with questions. A text that is not a reference is not: its
-// answer says so.
+// checkQuestions returns the faults of questions. A text that is not a reference is no fault: the
+// answer to it says so.
 func checkQuestions(path *field.Path, questions []Question) (errs field.ErrorList) {
 	if n := len(questions); n > maxReferences {
 		return field.ErrorList{field.TooMany(path, n, maxReferences)}

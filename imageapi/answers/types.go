@@ -45,7 +45,7 @@ func Install(scheme *runtime.Scheme) error {
 	return scheme.SetVersionPriority(GroupVersion)
 }
 
-// ReferenceReview asks what references mean, and is answered in its status. It is not stored.
+// ReferenceReview asks what references mean. The status has the answers; the review is not stored.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -83,7 +83,7 @@ type ReferenceReviewSpec struct {
 type Question struct {
 	// Reference is a tag (registry.example.com/team/app:v1), a repository, a digest, the beginning
 	// of a digest (at least four hex digits, with or without sha256:), or a repository with a
-	// digest or its beginning. The registry may be left out, and the name may be that of a mirror.
+	// digest or its beginning. The registry may be left out, and the name may be a mirror's.
 	Reference string `json:"reference"`
 	// Namespace is whose pods ask. Where no policy of the cluster covers the reference, the
 	// policies of this namespace do.
@@ -108,7 +108,7 @@ type ReferenceReviewStatus struct {
 	References []Answer `json:"references,omitempty"`
 }
 
-// State says how far a reference is known.
+// State is how far a reference is known.
 type State string
 
 // The states of an Answer.
@@ -150,7 +150,7 @@ type Answer struct {
 	// Reason is a word for programs, where the state leaves open why: NoDigest, SeveralDigests or
 	// OtherPlatform.
 	Reason string `json:"reason,omitempty"`
-	// Message says why, unless the image was found.
+	// Message explains the state, unless the image was found.
 	Message string `json:"message,omitempty"`
 	// Suggestion is a reference that was probably meant, if the text is not one.
 	Suggestion string `json:"suggestion,omitempty"`
@@ -177,7 +177,7 @@ type Answer struct {
 	//
 	// +listType=atomic
 	Previous []Previous `json:"previous,omitempty"`
-	// Base is what the image is built on, if its annotations or labels say that.
+	// Base is the image that this one is built on, if its annotations or labels name it.
 	Base *Base `json:"base,omitempty"`
 	// Unknowns are the parts of the answer that are not known, or not known as of now.
 	//
@@ -206,8 +206,8 @@ type Base struct {
 	// Reference is the base's, and Digest the revision of it that the image is built on.
 	Reference string `json:"reference,omitempty"`
 	Digest    string `json:"digest,omitempty"`
-	// By says how the digest is known: annotation (the image says it), or layers (the image's begin
-	// with those of this revision).
+	// By is how the digest is known: annotation (the image names it), or layers (the image begins
+	// with the layers of this revision).
 	By string `json:"by,omitempty"`
 	// Now is the digest that the reference leads to now.
 	Now string `json:"now,omitempty"`
@@ -216,7 +216,7 @@ type Base struct {
 	Outdated string `json:"outdated"`
 	// Until is when the reference ceased to lead to Digest, if that is known.
 	Until *metav1.Time `json:"until,omitempty"`
-	// Message says why something is not known.
+	// Message is why something is not known.
 	Message string `json:"message,omitempty"`
 }
 
@@ -232,7 +232,7 @@ type Meaning struct {
 	Repository string `json:"repository,omitempty"`
 	Tag        string `json:"tag,omitempty"`
 	Digest     string `json:"digest,omitempty"`
-	// Platform is that of the image; it is empty for an index.
+	// Platform is the platform of the image; it is empty for an index.
 	Platform string `json:"platform,omitempty"`
 	// Platforms are the images that an index lists, or the one that is for another platform than
 	// was asked for.
@@ -255,8 +255,8 @@ type Meaning struct {
 	//
 	// +listType=atomic
 	FormerTags []FormerTag `json:"formerTags,omitempty"`
-	// Assumed says what the reference left open and how that was decided, such as the registry or
-	// the tag.
+	// Assumed lists what the reference left open, such as the registry or the tag, and how it was
+	// filled in.
 	//
 	// +listType=atomic
 	Assumed []string `json:"assumed,omitempty"`
@@ -301,7 +301,7 @@ type FormerTag struct {
 	Now string `json:"now,omitempty"`
 }
 
-// Registry says whether the registry has what a reference means.
+// Registry is whether the registry has what a reference means.
 type Registry string
 
 // The values of Checked.Registry.
@@ -323,17 +323,17 @@ type Checked struct {
 	// Since is when the tag was first seen to lead there, or when the registry was first seen
 	// without it.
 	Since *metav1.Time `json:"since,omitempty"`
-	// By is who recorded it, and by what: an import, a webhook, a sweep.
+	// By is who recorded it, and how: by an import, a webhook or a sweep.
 	By string `json:"by,omitempty"`
-	// Overwritten says how a tag that must not move has moved; it is absent if it has not.
+	// Overwritten is the forbidden move of a tag; it is absent if there is none.
 	Overwritten *Overwritten `json:"overwritten,omitempty"`
 	// Failing is why looks at the tag have failed since FailingSince.
 	Failing      string       `json:"failing,omitempty"`
 	FailingSince *metav1.Time `json:"failingSince,omitempty"`
 }
 
-// Overwritten says how a tag that must not move has moved. It is so until somebody accepts the
-// move, or the tag moves back.
+// Overwritten is the move of a tag that must not move. It lasts until a user accepts the move, or
+// the tag moves back.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
@@ -342,14 +342,14 @@ type Overwritten struct {
 	// which it leads now.
 	From string `json:"from"`
 	To   string `json:"to"`
-	// Since is when the move was seen, and By who recorded it.
+	// Since is when the move was seen, and By is who recorded it.
 	Since metav1.Time `json:"since"`
 	By    string      `json:"by,omitempty"`
-	// Rules say by what it must not move.
+	// Rules are the rules that forbid the move.
 	//
 	// +listType=atomic
 	Rules []string `json:"rules"`
-	// Message says all this in a sentence.
+	// Message is all this in a sentence.
 	Message string `json:"message"`
 }
 
@@ -368,11 +368,11 @@ type Verdict struct {
 	//
 	// +listType=atomic
 	Policies []string `json:"policies,omitempty"`
-	// Missing are those of them that are not met.
+	// Missing are the demands that are not met.
 	//
 	// +listType=atomic
 	Missing []string `json:"missing,omitempty"`
-	// Reason and Message say why.
+	// Reason and Message explain it.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 	// Signers are whom the trusted signatures are from.
@@ -453,7 +453,7 @@ type RunningImage struct {
 type Previous struct {
 	// Digest is empty for a time in which the registry did not have the tag.
 	Digest string `json:"digest,omitempty"`
-	// Since is when the tag was seen to lead there, and By who recorded it.
+	// Since is when the tag was first seen to lead there, and By is who recorded it.
 	Since metav1.Time `json:"since"`
 	By    string      `json:"by,omitempty"`
 }
@@ -465,6 +465,6 @@ type Previous struct {
 type UnknownPart struct {
 	// Part is meaning, tags, checked, verdict, running or neededBy.
 	Part string `json:"part"`
-	// Reason says why, and of when what is known is.
+	// Reason is why, with the age of what is known.
 	Reason string `json:"reason"`
 }

@@ -143,8 +143,8 @@ func (c *Client) PatchTag(ctx context.Context, name string, patch []byte, opts m
 	return c.tags.Patch(ctx, name, types.MergePatchType, patch, opts)
 }
 
-// ConfirmTags tells the server when registries confirmed where references lead, at most
-// tags.MaxChecks of them. OpenShift has no such path.
+// ConfirmTags sends the server the times at which registries confirmed where references lead, for
+// at most tags.MaxChecks references. OpenShift has no such path.
 func (c *Client) ConfirmTags(ctx context.Context, checks []tags.Check) error {
 	body, err := json.Marshal(checks)
 	if err != nil {

@@ -20,11 +20,11 @@ import (
 // recordTime is how long a request with records may take.
 const recordTime = time.Minute
 
-// records sends items, one request at a time: those that come meanwhile wait, and the next request
-// has them together. Those who wait for an answer bound the items.
+// records sends items, one request at a time. Items that arrive meanwhile wait, and the next
+// request carries all of them. Each waiting caller has one item, so the callers bound the items.
 type records struct {
 	rest rest.Interface
-	// refused says that the server takes no records: it is an older one, or its roles do not allow it.
+	// refused is set if the server takes no records: it is older, or its roles do not allow it.
 	refused atomic.Bool
 
 	mu      sync.Mutex
@@ -34,7 +34,7 @@ type records struct {
 
 // recorded is an item that is sent.
 type recorded struct {
-	ctx    context.Context // of who asked
+	ctx    context.Context // the caller's
 	item   json.RawMessage
 	done   chan struct{}
 	result record.Result
@@ -99,7 +99,7 @@ func (r *records) run() {
 	}
 }
 
-// send sends items, and tells those who asked.
+// send sends items, and hands the answers to their callers.
 func (r *records) send(batch []*recorded) {
 	var body bytes.Buffer
 	fmt.Fprintf(&body, `{"apiVersion":%q,"kind":%q,"spec":{"items":[`, record.GroupVersion.String(), record.Kind)
@@ -110,7 +110,7 @@ func (r *records) send(batch []*recorded) {
 		body.Write(asked.item)
 	}
 	body.WriteString(`]}}`)
-	// One who gives up does not take back what the others ask.
+	// A caller that gives up does not cancel the items of the others.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(batch[0].ctx), recordTime)
 	defer cancel()
 	var answer record.ImageRecord

@@ -17,7 +17,7 @@ import (
 // GetOpenAPIDefinitions returns the definitions of Image, ImageList, ImageSignature, ImageTag,
 // ImageStream, ImageStreamTag, their lists, ImageStreamImage, ImageStreamLayers, SecretList,
 // ImageStreamMapping, ImageStreamImport and of the types of their package that they refer to, by
-// OpenAPI model name. The definitions of Kubernetes' types are not among them: merge with those of
+// OpenAPI model name. It lacks Kubernetes' own types: merge with the definitions of
 // coreapi/openapi.
 func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	all := modelname.Definitions(generated.GetOpenAPIDefinitions)(ref)

@@ -20,16 +20,16 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// maxPlanned bounds the images of a plan, each of which is held in memory.
+// maxPlanned bounds the images of a plan: all of them are held in memory.
 const maxPlanned = 200_000
 
 // Image is a manifest in a repository, with what was decided about it.
 type Image struct {
 	Digest string `json:"digest"`
-	// Reason is a word, and Message says why in a sentence.
+	// Reason is a word, and Message explains it in a sentence.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
-	// Lists are the manifests that an index lists, those of attestations included.
+	// Lists are the manifests that an index lists, including attestations.
 	Lists []string `json:"lists,omitempty"`
 	// Attached are the manifests that hold signatures and attestations of the image.
 	Attached []string `json:"attached,omitempty"`
@@ -56,7 +56,7 @@ type Repository struct {
 type Plan struct {
 	Registry string    `json:"registry"`
 	AsOf     time.Time `json:"asOf"`
-	// Warnings say what the plan does not know.
+	// Warnings are about facts that the plan lacks.
 	Warnings     []string      `json:"warnings"`
 	Repositories []*Repository `json:"repositories"`
 
@@ -70,7 +70,7 @@ func NewPlan(registry string, asOf time.Time) *Plan {
 	return &Plan{Registry: registry, AsOf: asOf.UTC().Truncate(time.Second), Warnings: []string{}, Repositories: []*Repository{}, by: map[string]*Repository{}}
 }
 
-// Kind says what was decided about an image.
+// Kind is a kind of decision about an image.
 type Kind int
 
 // The kinds of decisions.
@@ -193,7 +193,7 @@ func indexesFirst(all []Image) []Image {
 	return sorted
 }
 
-// planWarning says which images no plan knows.
+// planWarning is the warning about images that no plan can know.
 const planWarning = "what was never imported is not known, such as an index that lists an image which may be deleted: import all that the registry has first (tidewaiter import --catalog), and delete nothing else"
 
 // Plan decides what the registry, or the part of it below a path, may delete and must keep. It
@@ -275,7 +275,7 @@ func (p *Pruner) planOne(ctx context.Context, plan *Plan, image *metav1.PartialO
 	case errors.Is(err, ErrUnfollowed) || ctx.Err() != nil:
 		return false, err
 	case apierrors.IsNotFound(err):
-		return false, nil // somebody has deleted it here, so it is not known
+		return false, nil // it has been deleted here, so it is not known
 	case err != nil:
 		kind, d.Reason, d.Message = PlanUnknown, Fail, err.Error()
 	case d.Reason == annotation.UnknownReason, d.Reason == annotation.WorkloadsReason:
@@ -296,7 +296,7 @@ func (p *Pruner) planOne(ctx context.Context, plan *Plan, image *metav1.PartialO
 	case PlanDelete:
 		p.goes[keyOf(image.Name)] = true
 	case PlanUnknown:
-		p.counts[counted{decision: Fail}]++ // as the exit code says
+		p.counts[counted{decision: Fail}]++ // so that the exit code is 1
 	}
 	one := Image{Digest: image.Name, Reason: d.Reason, Message: printable.Line(d.Message, maxReason)}
 	if whole != nil {
@@ -315,8 +315,11 @@ func (p *Pruner) planOne(ctx context.Context, plan *Plan, image *metav1.PartialO
 				of.Tags = append(of.Tags, ref.Tag)
 			}
 		}
-		if d.unasked != "" {
-			plan.Warn("it is not known what runs everywhere, and a flag says that this does not matter")
+		switch d.unasked {
+		case annotation.ClustersReason:
+			plan.Warn("the server follows no cluster, and --without-clusters ignores what runs elsewhere")
+		case annotation.WorkloadsReason:
+			plan.Warn("workloads are not known, and --without-workloads ignores what they need")
 		}
 		if err := plan.Add(repository.Name(), kind, of); err != nil {
 			return false, err

@@ -55,7 +55,7 @@ const (
 	maxReason = 300 // bytes of a reason that is shown
 )
 
-// Options say what is kept.
+// Options configures what is kept.
 type Options struct {
 	// Confirm carries the decisions out. Without it nothing is changed.
 	Confirm bool
@@ -85,7 +85,8 @@ type Decision struct {
 	Message    string     `json:"message"`
 	After      *time.Time `json:"after,omitempty"` // when it is deleted
 
-	// why it is unknown whether something needs it, and a flag says that this does not matter
+	// unasked is the reason why it is unknown whether something needs the image, if a flag
+	// ([Options].WithoutClusters or WithoutWorkloads) ignores that.
 	unasked string
 }
 
@@ -106,7 +107,7 @@ type Pruner struct {
 // counted are decisions with the same reason, which is empty unless something needs the image.
 type counted struct{ decision, reason string }
 
-// New returns a pruner of images. client reads the same images and their tags, and ask asks for
+// New returns a pruner of images. client reads the same images and their tags, and ask reviews
 // their verdicts.
 func New(o Options, images metadata.Getter, client *imageclient.Client, ask func(context.Context, ...answers.Question) ([]answers.Answer, error)) *Pruner {
 	if o.Clock == nil {
@@ -216,7 +217,7 @@ func (p *Pruner) one(ctx context.Context, image *metav1.PartialObjectMetadata, r
 		return err
 	}
 	if apierrors.IsNotFound(err) {
-		return nil // somebody else has deleted it
+		return nil // another client has deleted it
 	}
 	if reason, message := refusal(err); reason != "" {
 		d, err = Decision{Decision: Keep, Reason: reason, Message: message}, nil
@@ -247,7 +248,7 @@ func (p *Pruner) repository(ctx context.Context, image *metav1.PartialObjectMeta
 	return "", nil
 }
 
-// decide decides about an image. It asks the server at most three times.
+// decide decides about an image. It sends the server at most three requests.
 func (p *Pruner) decide(ctx context.Context, image *metav1.PartialObjectMetadata) (Decision, error) {
 	after, marked := annotation.Marked(image.Annotations)
 	_, written := image.Annotations[annotation.PruneAfter]
@@ -314,7 +315,7 @@ func (p *Pruner) decide(ctx context.Context, image *metav1.PartialObjectMetadata
 		d.Decision = Wait
 	default:
 		d.Decision = Delete
-		if p.goes == nil { // a plan says nothing about marks
+		if p.goes == nil { // a plan contains no marks
 			d.Message += ", and it was marked"
 		}
 	}
@@ -332,9 +333,9 @@ func (p *Pruner) stays(index *metav1.PartialObjectMetadata) bool {
 	return disabled || !goes
 }
 
-// otherVerdict says in which repository an image has another verdict than those that are to go; no
-// reason if it has none, or if all verdicts may go. The list of images has the worst verdict of
-// each; a review returns the others.
+// otherVerdict finds a repository in which an image has a verdict that keeps it, and returns the
+// reason; "" if there is none, or if all verdicts may go. The list of images has the worst verdict
+// of each image; a review returns the others.
 func (p *Pruner) otherVerdict(ctx context.Context, name string) (reason, message string, err error) {
 	if len(p.Verdicts) == 0 {
 		return "", "", nil
@@ -433,8 +434,8 @@ func (p *Pruner) Summary() map[string]int {
 	return counts
 }
 
-// Undecided counts the images that could not be changed, and those of which it is unknown whether
-// something needs them.
+// Undecided counts the images that could not be changed, and the images for which it is unknown
+// whether something needs them.
 func (p *Pruner) Undecided() (n int) {
 	for of, images := range p.counts {
 		if of.decision == Fail || of.reason == annotation.UnknownReason || of.reason == annotation.WorkloadsReason {

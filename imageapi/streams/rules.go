@@ -10,7 +10,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// Rule says in which namespace the streams of the repositories below a prefix are made.
+// Rule is the namespace for the streams of the repositories below a prefix.
 type Rule struct {
 	// Prefix is a host, with its port unless that is the protocol's, and the first elements of a
 	// path, or none.
@@ -19,7 +19,7 @@ type Rule struct {
 	Namespace string
 }
 
-// Rules say where streams are made.
+// Rules decide in which namespace a stream is made.
 type Rules struct{ all []rule }
 
 // rule is a Rule as it was read.
@@ -27,10 +27,10 @@ type rule struct {
 	prefix, namespace string // the prefix ends in a slash
 }
 
-// NewRules reads rules. For the first rule that is wrong it returns its index and an error that
-// says why: a prefix or a namespace that is not valid, or that another rule has. Streams are named
-// by what follows the prefix, so names of two prefixes would collide in one namespace, and names of
-// a prefix would collide with others in the namespace of the default rule.
+// NewRules reads rules. It returns the index of the first faulty rule and an error: the prefix or
+// the namespace is not valid, or another rule has it. Streams are named by what follows the prefix,
+// so names of two prefixes would collide in one namespace, and names of a prefix would collide with
+// others in the namespace of the default rule.
 func NewRules(list []Rule) (rules Rules, wrong int, err error) {
 	for i, r := range list {
 		prefix, err := parsePrefix(r.Prefix)
@@ -71,7 +71,7 @@ func parsePrefix(s string) (string, error) {
 	if _, err := reference.ParseHost(name); err != nil {
 		return "", fmt.Errorf("prefix: %q does not begin with a host, %s: %w", s, example, err)
 	}
-	// With one more element the path is that of a repository. Docker Hub alone would get the prefix
+	// One more element makes the path a repository's. Docker Hub's host alone would get the prefix
 	// library/.
 	ref, err := reference.ParseRepository(s + "/x")
 	if err != nil {

@@ -1,10 +1,10 @@
 // Package streams keeps ImageStreams in step with the tags of registries. It makes a stream for
-// each repository that nobody has made one for. When a tag has moved, it writes a mark into each
-// stream that follows the tag, so that watchers of streams see the move.
+// each repository that has none. When a tag has moved, it writes a mark into each stream that
+// follows the tag, so that watchers of streams see the move.
 //
 // The contents of a stream are read from the ImageTags whenever it is shown, so nothing is wrong
 // while this package is behind: watchers see the move later. A push does not wait for it. When a
-// server starts, it makes up for what was missed while none ran.
+// server starts, it catches up on the time in which no server ran.
 package streams
 
 import (
@@ -50,7 +50,7 @@ type Keeper struct {
 	Streams Stored
 	// Auto makes a stream for each repository that no stream follows as a whole.
 	Auto bool
-	// Rules say where streams are made.
+	// Rules decide in which namespace a stream is made.
 	Rules Rules
 
 	missing map[string]bool // namespaces of Rules that do not exist, and were warned of

@@ -85,7 +85,7 @@ type Source struct {
 	fsys     fs.FS
 	close    func() error
 	images   []Image
-	types    map[string]string // digest → media type, if the file says it
+	types    map[string]string // digest → media type, if the file has it
 	made     map[string][]byte // digest → manifest, if it was made
 	blobs    map[string]string // digest → path, if it is not as in a layout
 	manifest string            // path of manifests, with %s for the hex digits

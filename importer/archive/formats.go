@@ -61,7 +61,7 @@ func (s *Source) readDir() error {
 	}
 	digest := manifest.Digest(raw)
 	if m, err := manifest.Parse(raw, ""); err == nil {
-		digest = m.Digest // for a signed manifest of schema 1, that of its payload
+		digest = m.Digest // for a signed manifest of schema 1, its payload's digest
 	}
 	s.blobs[digest] = "manifest.json"
 	s.manifest = "%s.manifest.json"

@@ -200,9 +200,9 @@ func (s *Source) referrers(header http.Header, digest string) (io.ReadCloser, in
 	return io.NopCloser(bytes.NewReader(raw)), int64(len(raw)), err
 }
 
-// maxSignatures bounds the signatures that are read of one image, and maxSignature the bytes of
-// each. It is one more than a search looks at (find.MaxLooked), so that the search tells that there
-// are more.
+// maxSignatures bounds the number of an image's signatures that are read, and maxSignature the
+// bytes of each. maxSignatures is one more than a search looks at (find.MaxLooked), so that the
+// search can report that there are more.
 const (
 	maxSignatures = 65
 	maxSignature  = 1 << 20

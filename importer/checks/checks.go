@@ -4,8 +4,8 @@
 // Such a check changes no object: an import of a known image writes nothing, and a sweep of 100,000
 // tags would write as many objects, each with a revision that watches report. Checks are kept in
 // memory instead, and written to a table of their own once a minute, many at a time. A server that
-// is killed forgets those of the last minute, so what is remembered is never later than the last
-// check. Checks older than 30 days are forgotten, too.
+// is killed forgets the checks of the last minute, so a remembered check may be too early, but
+// never too late. Checks older than 30 days are forgotten, too.
 package checks
 
 import (
@@ -129,7 +129,7 @@ func (c *Checks) At(ctx context.Context, asked []Asked) ([]time.Time, error) {
 }
 
 // Complete writes into ImageTags when a registry last confirmed where they lead, if that is later
-// than what they say. It skips what cannot be read.
+// than the time that they have. It skips checks that cannot be read.
 func (c *Checks) Complete(ctx context.Context, all []*imagev1.ImageTag) {
 	asked, now := make([]Asked, len(all)), c.db.Now()
 	for i, tag := range all {

@@ -4,10 +4,10 @@
 //   - credentials: containers-auth.json(5), merged with docker's config.json and asked for from
 //     credential helpers as skopeo does;
 //   - certificates: containers-certs.d(5), and docker's certs.d;
-//   - registries.conf: containers-registries.conf(5), of which insecure, blocked, locations and
-//     mirrors count here.
+//   - registries.conf: containers-registries.conf(5), where insecure, blocked, locations and mirrors
+//     count here.
 //
-// The reading is that of go.podman.io/image, which those programs use.
+// go.podman.io/image reads the files, as in those programs.
 package containers
 
 import (
@@ -33,7 +33,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
 
-// Options say which files are read; the zero value reads the user's and the system's.
+// Options choose the files; the zero value reads the user's and the system's.
 type Options struct {
 	// AuthFile is the only file that is read for credentials: skopeo's --authfile. If it is empty,
 	// REGISTRY_AUTH_FILE of the environment names the file, or else all files that skopeo looks for
@@ -47,7 +47,7 @@ type Options struct {
 	// Hosts have the certificates of single hosts, in place of their folders. A host has its port
 	// if it is written with one.
 	Hosts map[string]Certificates
-	// Mirrors count before those of registries.conf. Only the longest source that matches counts.
+	// Mirrors take precedence over registries.conf. Only the longest source that matches counts.
 	Mirrors []Mirrors
 	// Root is put before the system's paths, for tests.
 	Root string
@@ -70,8 +70,8 @@ type Mirrors struct {
 	// Source is a host with its port, or a host and the beginning of a path; or *.example.com for
 	// all hosts below a domain.
 	Source string
-	// Digests and Tags are asked in order, for references with and without a digest: each is a
-	// host, or a host and a path, that replaces Source.
+	// Digests and Tags are tried in order, Digests for references with a digest and Tags for others.
+	// Each is a host, or a host and a path, that replaces Source.
 	Digests, Tags []string
 	// NeverContactSource is true if images are read only from the mirrors.
 	NeverContactSource bool

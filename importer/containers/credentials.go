@@ -38,7 +38,7 @@ const (
 	// maxHelpers bounds how many helpers run at a time. A host has one of each helper that it is
 	// configured with.
 	maxHelpers = 16
-	// maxHelperAnswer bounds what a helper may say, in bytes.
+	// maxHelperAnswer bounds the output of a helper, in bytes.
 	maxHelperAnswer = 64 << 10
 )
 
@@ -193,7 +193,8 @@ type authFile struct {
 	} `json:"auths"`
 }
 
-// readAuthFile reads a file. One that cannot be read has nothing: config.GetCredentials says why.
+// readAuthFile reads a file. For a file that cannot be read it returns nothing, because
+// config.GetCredentials returns the error.
 func readAuthFile(path string) (file authFile) {
 	if text, err := os.ReadFile(path); err != nil || json.Unmarshal(text, &file) != nil {
 		return authFile{}
@@ -201,8 +202,8 @@ func readAuthFile(path string) (file authFile) {
 	return file
 }
 
-// tokens returns the tokens of the entry in which config.GetCredentials looks: the longest part of
-// the key that has one, or else that of the host as a URL.
+// tokens returns the tokens of the entry that config.GetCredentials uses: the entry for the longest
+// part of the key, or else the entry for the host as a URL.
 func (file authFile) tokens(key string) authn.AuthConfig {
 	for name := key; ; {
 		if entry, ok := file.Auths[name]; ok {
@@ -270,7 +271,7 @@ func (c *call) answer(found authn.AuthConfig, err error) {
 	})
 }
 
-// ask asks a helper, or waits with the callers that have asked it.
+// ask runs a helper, or waits for the run that another caller began.
 func (f *Files) ask(ctx context.Context, q question) (authn.AuthConfig, error) {
 	f.mu.Lock()
 	c := f.calls[q]

@@ -47,7 +47,7 @@ var special = []struct {
 	{netip.MustParsePrefix("2001:db8::/32"), kindSpecial},     // documentation
 	{netip.MustParsePrefix("3fff::/20"), kindSpecial},         // documentation
 	{netip.MustParsePrefix("5f00::/16"), kindSpecial},         // segment routing
-	{netip.MustParsePrefix("64:ff9b:1::/48"), kindSpecial},    // NAT64 of somebody's own, RFC 8215
+	{netip.MustParsePrefix("64:ff9b:1::/48"), kindSpecial},    // NAT64 with a network's own prefix, RFC 8215
 	{netip.MustParsePrefix("2620:4f:8000::/48"), kindSpecial}, // AS112
 }
 

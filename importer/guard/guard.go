@@ -167,7 +167,7 @@ func First(req *http.Request) *http.Request {
 	return req
 }
 
-// Named is RoundTrip for callers that know better who named the host.
+// Named is RoundTrip for callers that know whether people named the host.
 func (t *Transport) Named(byPeople bool) http.RoundTripper { return way{t, byPeople} }
 
 // way is one of a Transport's two pools.

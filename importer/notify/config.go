@@ -1,7 +1,6 @@
-// Package notify tells others what happened: it sends CloudEvents (structured mode, JSON) over
-// HTTP, signed as Standard Webhooks say (https://www.standardwebhooks.com). A queue of
-// their own keeps them until they are delivered, with a quota, retries and dead jobs for each
-// receiver.
+// Package notify sends notifications: CloudEvents (structured mode, JSON) over HTTP, signed by the
+// rules of Standard Webhooks (https://www.standardwebhooks.com). They have a queue of their own,
+// which keeps them until they are delivered, with a quota, retries and dead jobs for each receiver.
 package notify
 
 import (

@@ -54,7 +54,7 @@ func (n *Notifier) Do(ctx context.Context, j *Job) error {
 	}
 	req, err := n.request(ctx, t, &event, payload)
 	if err != nil {
-		return failed(pull.Timeout, err.Error()) // until somebody mends it
+		return failed(pull.Timeout, err.Error()) // tried again until the configuration is mended
 	}
 	resp, err := t.client.Do(req)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// Kind says what happened. The type of a CloudEvent is typePrefix and the kind.
+// Kind is the kind of a change. The type of a CloudEvent is typePrefix and the kind.
 type Kind = notification.Kind
 
 // To, Notification and Job are what queues and this package pass on.
@@ -35,7 +35,7 @@ const (
 	Verdict     Kind = "verdict.turned" // the verdict on an image changed in one place
 	Gone        Kind = "reference.gone" // a registry no longer has a tag or a digest
 	Drift       Kind = "pods.drifted"   // pods run something else than a tag that they name leads to
-	Missed      Kind = "changes.missed" // what happened in a time is not known; every receiver is told
+	Missed      Kind = "changes.missed" // changes of a time are not known; sent to every receiver
 )
 
 // Kinds are those that a receiver may choose.
@@ -141,8 +141,8 @@ func New(o Options, receivers []Receiver) (*Notifier, error) {
 	return n, n.Replace(receivers, o.Networks)
 }
 
-// Replace has others told than before, unless one of them has a mistake, which the error names as
-// [index].
+// Replace replaces the receivers. If one of them has a mistake, it changes nothing and returns an
+// error with its [index].
 func (n *Notifier) Replace(receivers []Receiver, networks guard.Networks) error {
 	if len(receivers) > MaxReceivers {
 		return fmt.Errorf("there are %d receivers, at most %d are allowed", len(receivers), MaxReceivers)
@@ -165,7 +165,7 @@ func (n *Notifier) Replace(receivers []Receiver, networks guard.Networks) error 
 	return nil
 }
 
-// ReceiverError says what is wrong with one of several receivers.
+// ReceiverError is the mistake of one of several receivers.
 type ReceiverError struct {
 	Index int
 	err   error

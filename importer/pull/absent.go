@@ -17,16 +17,17 @@ import (
 
 // shown is what a repository has shown to a session.
 type shown struct {
-	mu    sync.Mutex
-	last  []string // the identifiers of the last manifests that it has shown, at most maxShown
-	ticks int      // questions so far
-	// the tick at which the last proof that the repository is shown was asked for; 0 if none was given
-	proved int
+	mu   sync.Mutex
+	last []string // the identifiers of the last manifests that it has shown, at most maxShown
+	// ticks orders callers and proofs: a proof counts for a caller only if it was requested after
+	// the caller's 404. A singleflight would also share a proof that began before.
+	ticks  int
+	proved int // the tick at which the last successful proof began; 0 if there is none
 
-	proving sync.Mutex // held by who asks for a proof
+	proving sync.Mutex // held while a proof is requested
 }
 
-// maxShown bounds shown.last: the tag that is asked for now, and another.
+// maxShown bounds shown.last: the tag of the present request, and another.
 const maxShown = 2
 
 // Saw notes the tag or digest of a manifest that the repository has shown.
@@ -91,7 +92,7 @@ func (s *Session) believed(ctx context.Context, identifier string, err error) er
 }
 
 // proof returns nil if the registry shows anything of the repository now; else the error of the
-// list of its tags. Of those who ask at one time one sends the requests.
+// list of its tags. Of several callers at a time, one sends the requests.
 func (s *Session) proof(ctx context.Context, lacking string) error {
 	tick := func() int {
 		s.shown.mu.Lock()
@@ -131,8 +132,8 @@ func (s *Session) proof(ctx context.Context, lacking string) error {
 	return err
 }
 
-// grants reports whether the last token says that it lets its bearer pull from a repository, as the
-// tokens of distribution's token servers do
+// grants reports whether the last token contains the right to pull from a repository, as the tokens
+// of distribution's token servers do
 // (https://distribution.github.io/distribution/spec/auth/jwt/).
 func (t *tokens) grants(repository string) bool {
 	if t == nil {

@@ -10,8 +10,8 @@ import (
 )
 
 // bearerFirst is the transport of a greeting. Of several challenges it puts Bearer first, as
-// containerd does: package transport takes the first that it knows, and who has an identity token
-// or no credentials at all can do nothing with Basic.
+// containerd does: package transport takes the first that it knows, and Basic is of no use to
+// callers with an identity token or without credentials.
 type bearerFirst struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -26,7 +26,7 @@ func (t bearerFirst) RoundTrip(req *http.Request) (*http.Response, error) {
 // nextChallenge is where a challenge begins behind another one in the same line (RFC 9110 §11.6.1).
 var nextChallenge = regexp.MustCompile(`(?i),\s*(?:bearer|basic)\s+[a-z_]+=`)
 
-// challenges returns what an answer asks for, each in a line of its own, Bearer first.
+// challenges returns the challenges of an answer, each in a line of its own, Bearer first.
 func challenges(header http.Header) []string {
 	var all []string
 	for _, line := range header.Values("WWW-Authenticate") {

@@ -22,7 +22,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// Reason says in one word why an import failed, for code that branches on it.
+// Reason is, in one word, why an import failed, for code that branches on it.
 type Reason string
 
 const (
@@ -84,14 +84,14 @@ type Error struct {
 	// Host and Repository are the registry's; Reference is canonical. For a child of an index,
 	// Reference has the child's digest.
 	Host, Repository, Reference string
-	// Message says what happened and, where that is known, what to do.
+	// Message is what happened and, where that is known, what to do.
 	Message string
 	// RetryAfter is the pause that the registry asked for, from the time of the error; 0 if it named
 	// none.
 	RetryAfter time.Duration
 	// Refused is true if the registry refused the request with 429 or 503, without naming a pause.
 	Refused bool
-	// Hidden is true if the registry said that it lacks what was asked for, and may only hide it from
+	// Hidden is true if the registry answered that it lacks the content, and may only hide it from
 	// the credentials. The Reason is Unauthorized.
 	Hidden bool
 
@@ -181,7 +181,7 @@ func Describe(ref reference.Reference, err error) *Error {
 	return e
 }
 
-// partError says which part of an image could not be read.
+// partError names the part of an image that could not be read.
 type partError struct {
 	part string // such as "layer sha256:…"
 	err  error

@@ -153,7 +153,7 @@ func (w *registryTransport) attempt(base http.RoundTripper, req *http.Request) (
 		if err == nil {
 			now := w.client.Clock.Now()
 			h.answered(now, now.Sub(began), resp.StatusCode)
-			// A refusal of referrers alone hides no signature that a tag has: the tag is asked for next.
+			// A refusal of referrers alone hides no signature of a tag: a request for the tag follows.
 			if !isRefusal(resp.StatusCode) || !isReferrers(req) {
 				asked, isAsked = pauseAsked(resp, now)
 			}

@@ -31,7 +31,7 @@ type Session struct {
 	Limits     Limits
 	expires    time.Time
 	client     *Client // nil for what is on this machine
-	asks       bool    // the registry asks for credentials
+	asks       bool    // the registry demands credentials
 	stranger   bool    // it does, and there are none for it
 	insecure   bool    // as the registry was greeted
 	tokens     *tokens // nil if there is no token server
@@ -223,7 +223,7 @@ func (c *Client) greet(ctx context.Context, registry name.Registry, insecure boo
 	return challenge, nil
 }
 
-// ping asks a host what it asks for, without a look at what it has answered before.
+// ping requests a host's challenge, without the use of former answers.
 func (c *Client) ping(ctx context.Context, registry name.Registry, insecure bool) (*transport.Challenge, error) {
 	return transport.Ping(ctx, registry, bearerFirst{&registryTransport{client: c, host: registry.RegistryStr(), insecure: insecure}})
 }

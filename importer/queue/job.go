@@ -234,7 +234,7 @@ func (w *Worker) importOne(ctx context.Context, ref reference.Reference, event p
 	}
 	root := result.Images[0]
 	if err != nil && root.Action == importer.Unchanged {
-		return result.Digest, err // it was told when it was stored
+		return result.Digest, err // the notice was sent when it was stored
 	}
 	if event.Digest == "" {
 		w.pushReceived(ctx, result.Digest, event, event.Actor) // only now the pushed image is known

@@ -19,7 +19,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/warn"
 )
 
-// Config is what the configuration in force says, which may be replaced at any time.
+// Config is the configuration in force, which may be replaced at any time.
 type Config interface {
 	// Importer imports: what a job has begun with, it may end with.
 	Importer() *importer.Importer
@@ -47,8 +47,8 @@ type Options struct {
 	Running Running
 	// Sweep finds what lost notifications did not report, until ReplaceSweep.
 	Sweep SweepOptions
-	// Owners say which registries this Worker sweeps, of several with the same repositories; nil
-	// for all.
+	// Owners choose the registries that this Worker sweeps, if several Workers have the same
+	// repositories; nil for all.
 	Owners Owners
 	// Notifier gets what happens; may be nil.
 	Notifier Notifier
@@ -116,7 +116,7 @@ type SweepOptions struct {
 	Every time.Duration
 }
 
-// sweepPlan is what SweepOptions say.
+// sweepPlan is SweepOptions in the form that a sweep uses.
 type sweepPlan struct {
 	repositories []reference.Reference
 	patterns     []sweepPattern

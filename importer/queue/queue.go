@@ -1,6 +1,6 @@
 // Package queue turns notifications of registries into Images: a Worker takes jobs from a Queue,
-// asks the registry what is true of them, and has an importer do the rest. It does not know how a
-// Queue keeps its jobs.
+// asks the registry for the present state, and calls an importer. It does not know how a Queue
+// keeps its jobs.
 package queue
 
 import (
@@ -37,7 +37,7 @@ type Pods interface {
 
 // Streams know the tags of image streams that want imported what they follow.
 type Streams interface {
-	// Imported tells the streams the result of an import; failed is nil or why it failed.
+	// Imported passes the result of an import to the streams; failed is nil or why it failed.
 	Imported(ctx context.Context, ref reference.Reference, failed error) error
 	// Scheduled calls use with each reference that every sweep must import, until use fails. A
 	// reference may come several times.
@@ -54,9 +54,9 @@ type Owners interface {
 
 // Running knows what pods run.
 type Running interface {
-	// EachRunning calls use with each image that a pod runs and of which the repository and the
-	// digest are known, until use fails. An image may come several times. cluster is the pod's if
-	// its pull secrets may be used, else "".
+	// EachRunning calls use with each image that a pod runs and whose repository and digest are
+	// known, until use fails. An image may come several times. cluster is the pod's if its pull
+	// secrets may be used, otherwise "".
 	EachRunning(ctx context.Context, use func(cluster string, image reference.Reference) error) error
 	// PodsRunning counts the pods that are known to run the image of a digest.
 	PodsRunning(digest string) int
@@ -67,7 +67,7 @@ type Lister interface {
 	List(ctx context.Context, options metav1.ListOptions) (*imagev1.ImageList, error)
 }
 
-// Notice is something to tell the people who look at an Image.
+// Notice is a message for users of an Image.
 type Notice struct {
 	// Reason is one of the Notice… constants.
 	Reason string

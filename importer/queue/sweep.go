@@ -68,8 +68,8 @@ func (w *Worker) sweepEvery(ctx context.Context) {
 const (
 	// maxSweptHosts is how many registries are swept at a time.
 	maxSweptHosts = 128
-	// maxRefusals is how often a sweep asks a registry for one thing that asks to be left alone
-	// each time.
+	// maxRefusals is how often a sweep sends a request again to a registry that demands a pause each
+	// time.
 	maxRefusals = 5
 )
 

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// Auth is how a registry asks for credentials.
+// Auth is how a registry demands credentials.
 type Auth struct {
-	// Scheme is "basic" or "bearer"; empty asks for none.
+	// Scheme is "basic" or "bearer"; if empty, the registry demands no credentials.
 	Scheme string
 	// Username and Password are the right ones.
 	Username, Password string
@@ -22,10 +22,10 @@ type Auth struct {
 	// Anonymous lets the token server give tokens to clients that have no
 	// credentials.
 	Anonymous bool
-	// Claims makes tokens say what they let their bearer do, as those of distribution's token servers
-	// do.
+	// Claims makes tokens contain the rights of their bearer, as the tokens of distribution's token
+	// servers do.
 	Claims bool
-	// Hides answers those who have no right to a repository that there is none, as some registries
+	// Hides answers callers without a right to a repository that there is none, as some registries
 	// do. Scheme must be "basic".
 	Hides bool
 }

@@ -46,7 +46,7 @@ type Request struct {
 	Method, Path  string
 	Authorization string
 	Header        http.Header
-	// Status is that of the answer; 0 while there is none.
+	// Status is the status of the answer; 0 while there is none.
 	Status int
 }
 
@@ -129,7 +129,7 @@ func (r *Registry) serve(w http.ResponseWriter, req *http.Request) {
 	handler.ServeHTTP(w, req)
 }
 
-// answer tells of the status of an answer before the client sees it.
+// answer notes the status of an answer before the client sees it.
 type answer struct {
 	http.ResponseWriter
 	begins func(status int)

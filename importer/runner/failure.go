@@ -15,7 +15,7 @@ import (
 // may: an image that is not visible yet, credentials that are being replaced.
 const DoubtfulAttempts = 6
 
-// failure says what becomes of a job that failed.
+// failure decides what becomes of a failed job.
 func failure(err error, attempt int) job.Failure {
 	f := job.Failure{Error: err.Error(), Unread: unread(err)}
 	var e *pull.Error

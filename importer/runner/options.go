@@ -52,7 +52,7 @@ type Work[S job.Source, E any] interface {
 	EndPause(host string)
 	// Receivers are the sources that the metrics show also when they have no jobs.
 	Receivers() []S
-	// Words are what the log says.
+	// Words are the words for the log.
 	Words() job.Words
 }
 

@@ -30,7 +30,8 @@ const maxWrites = 16
 // whether its jobs are about many hosts or about theirs. If a job cannot be read, because another
 // release wrote it, it is dead at once.
 //
-// Claim leases jobs of the registries that this server owns, and that no other server still asks.
+// Claim leases jobs of the registries that this server owns, once no other server sends requests to
+// them.
 func (s *Queue[S, E]) Claim(ctx context.Context, n int, lease time.Duration, room job.Room) ([]*job.Job[S, E], error) {
 	if n < 1 || lease <= 0 {
 		return nil, fmt.Errorf("claim of %d jobs for %v: both must be positive", n, lease)
@@ -67,8 +68,8 @@ func (s *Queue[S, E]) Claim(ctx context.Context, n int, lease time.Duration, roo
 	}
 }
 
-// findDue is due for all registries that this server owns. Those that it has come to own are asked
-// about once it has all that their former owners have leased.
+// findDue is due for all registries that this server owns. A registry that it has come to own waits
+// until this server knows all jobs that the former owner has leased.
 func (s *Queue[S, E]) findDue(ctx context.Context, now time.Time, n int, room job.Room) (due []*entry[S, E], next time.Time, err error) {
 	for {
 		moves := s.moves.Load()
@@ -99,7 +100,7 @@ func (s *Queue[S, E]) findDue(ctx context.Context, now time.Time, n int, room jo
 	}
 }
 
-// abandoned reports whether a job's worker is gone, or has said nothing in time.
+// abandoned reports whether a job's worker is gone, or has not renewed its lease in time.
 func (s *Queue[S, E]) abandoned(e *entry[S, E], now time.Time) bool {
 	return e.State == job.Leased && (!e.Due.After(now) || e.holder != s.holder && !s.opts.Servers.Lives(e.holder))
 }
@@ -146,7 +147,7 @@ func (s *Queue[S, E]) due(now time.Time, n int, room job.Room, moves int64) (_ [
 		for _, e := range all {
 			if !s.abandoned(e, now) {
 				if soon(e.Due); l.who != s.holder {
-					rooms[l.host] = 0 // another server asks the registry until then
+					rooms[l.host] = 0 // another server sends requests to the registry until then
 				}
 				break // the others are due later
 			}

@@ -79,7 +79,7 @@ type plan[S job.Source, E any] struct {
 	reserved map[S]int64    // events that are added, less those that give way
 }
 
-// plan decides what becomes of events. mu is held. forget must be called with the plan.
+// plan decides what becomes of events. The caller holds mu and must call forget with the plan.
 func (s *Queue[S, E]) plan(items []item[S]) (*plan[S, E], error) {
 	p := &plan[S, E]{reserved: map[S]int64{}}
 	type about struct {

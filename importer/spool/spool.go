@@ -42,13 +42,13 @@ import (
 // Servers whose databases are copies of one store share the queue:
 //
 //   - each server has the same jobs, and any may do them, but those of one registry are done by one
-//     server at a time (Options.Servers), so that what a registry is asked stays within its bounds.
-//     It begins when it knows all that the former one has begun and when that has ended, and takes
-//     over the jobs of a server that is gone;
-//   - while two servers are told of one tag, or of one delivery, there may be two jobs for it. The
-//     second has no effect;
-//   - while two servers are told of pushes at the same time, a receiver may be past its quota by
-//     the last of them, until the next one.
+//     server at a time (Options.Servers), so that the requests to a registry stay within its bounds.
+//     A server begins when it knows all jobs that the former one has begun and these have ended. It
+//     takes over the jobs of a server that is gone;
+//   - if two servers receive events about one tag, or one delivery, at the same time, there may be
+//     two jobs for it. The second has no effect;
+//   - if two servers receive pushes at the same time, a receiver may exceed its quota by the last of
+//     them, until the next one.
 //
 // Every process knows all jobs, without their events, and the IDs of deliveries: some 20 MB at the
 // bounds. The worker interprets events. One goroutine at a time may wait in Claim; everything else
@@ -245,7 +245,8 @@ func (alone) Lives(string) bool { return false }
 func (alone) Owns(string) bool  { return true }
 func (alone) OnChange(func())   {}
 
-// refresh learns what has changed. mu is held. Own writes that were answered are among it.
+// refresh reads changes from the store, including all acknowledged writes of this server. The
+// caller holds mu.
 func (s *Queue[S, E]) refresh(ctx context.Context) error {
 	for {
 		if s.watcher == nil {

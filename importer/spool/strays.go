@@ -77,7 +77,7 @@ func takeOver(ctx context.Context, o *Outbox, r record[push.Source]) error {
 	var ids []byte
 	for _, event := range r.Events {
 		n, err := notification.DecodeFormer(event)
-		if err != nil { // nobody can read it: the job will be dead, and can be looked at
+		if err != nil { // it cannot be read: the job will be dead, for users to look at
 			moved.Key, moved.Events = r.Key, append(moved.Events, event)
 			continue
 		}

@@ -18,7 +18,7 @@ const (
 	// adoptJobs and adoptIDs bound the rows that one commit makes keys of, forgetIDs those that it
 	// removes.
 	adoptJobs, adoptIDs, forgetIDs = 100, 1000, 10_000
-	// adoptSpan bounds the time between the IDs of one key, all of which are forgotten as early as
+	// adoptSpan bounds the time between the IDs of one key. All of them are forgotten together with
 	// the first.
 	adoptSpan = 10 * 60 * 1000 // milliseconds
 )
@@ -73,7 +73,7 @@ func adoptSomeJobs(t db.Transaction) (rows int, err error) {
 	for _, j := range jobs {
 		if err := t.Each(func(row []driver.Value) error {
 			event, _ := row[0].([]byte)
-			if !json.Valid(event) { // nobody can read it: the job will be dead, and can be looked at
+			if !json.Valid(event) { // it cannot be read: the job will be dead, for users to look at
 				event, _ = json.Marshal(string(event))
 			}
 			j.Events = append(j.Events, event)

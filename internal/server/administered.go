@@ -18,7 +18,7 @@ type administered[S job.Source, E any] struct {
 	runs *atomic.Pointer[runner.Runner[S, E]]
 }
 
-// List says when each waiting job is tried.
+// List lists jobs, each waiting job with the time of its next try.
 func (q administered[S, E]) List(ctx context.Context, state job.State, after int64, limit int) (all []*job.Shown, err error) {
 	jobs, err := q.Queue.List(ctx, state, after, limit)
 	r := q.runs.Load()

@@ -13,8 +13,8 @@ import (
 )
 
 // CheckConfig reads a configuration file and the files that it names, as a server does when it
-// starts, and opens nothing. found lists the mistakes that would stop a server; err is why the file
-// could not be read. Neither says whether a registry, a cluster or a TUF repository answers.
+// starts, and opens nothing. found lists the mistakes that would stop a server; err is set if the
+// file could not be read. CheckConfig contacts no registry, cluster or TUF repository.
 func CheckConfig(path string) (found []error, err error) {
 	c, err := config.Load(path)
 	if _, ok := errors.AsType[*fs.PathError](err); ok {

@@ -124,10 +124,10 @@ func (u podUses) Known(ctx context.Context, ref reference.Reference) (bool, erro
 	return slices.Contains(annotation.In(image.Annotations, image.DockerImageReference, image.Name), ref.Bare()), nil
 }
 
-// goneImages and runningPods are one for all servers of a process, of which tests have several.
+// All servers of a process share goneImages and runningPods. Only tests run several servers.
 var goneImages, runningPods = inventory.NewGoneGauge(), inventory.NewVerdictsGauge()
 
-// runningImages is what the worker of pushes asks about pods: a queue.Running.
+// runningImages tells the worker of pushes which images pods run: a queue.Running.
 type runningImages struct{ *Server }
 
 // EachRunning is part of queue.Running.

@@ -8,7 +8,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// outdatedPods and unknownPods are one for all servers of a process, of which tests have several.
+// All servers of a process share outdatedPods and unknownPods. Only tests run several servers.
 var outdatedPods, unknownPods = drift.NewGauge(), drift.NewUnknownGauge()
 
 // followDrift prepares a listening server to know what runs something else than its tag leads to.

@@ -8,9 +8,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 )
 
-// HealthPath is where a server tells whether it does what no request asks of it. /readyz tells
-// whether it serves: a load balancer must not give a server up because a registry or a cluster is
-// away.
+// HealthPath serves the health of background work. It is apart from /readyz, which covers requests
+// alone: a load balancer must not drop a server because a registry or a cluster is unreachable.
 const HealthPath = "/tidewaiter/health"
 
 // serveHealth serves HealthPath in the form of /readyz. A check by its own path gives the reason.

@@ -26,7 +26,7 @@ func (s *Server) openNotifier(context.Context) (err error) {
 	return err
 }
 
-// followChanges adds the task that has others told.
+// followChanges adds the task that notifies about changes.
 func (s *Server) followChanges(storage *kubestore.Getter) {
 	s.notices = notices.New(notices.Options{
 		DB:         s.DB,
@@ -40,7 +40,7 @@ func (s *Server) followChanges(storage *kubestore.Getter) {
 	s.Tasks = append(s.Tasks, Task{Name: "notifications", Run: s.notices.Run, One: true})
 }
 
-// whatRuns is what notifications say about pods: a notices.Runs.
+// whatRuns finds the pods for notifications: a notices.Runs.
 type whatRuns struct {
 	*answers.Answerer
 	usage *usage.Index

@@ -16,8 +16,8 @@ import (
 )
 
 // openAPIDefinitions describes every served type: Kubernetes' own, the image group's, the
-// policies', the clusters', the packages', the records', and the reviews of references and of who
-// can do something.
+// policies', the clusters', the packages', the records', and the reviews of references and of
+// rights.
 func openAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	all := map[string]common.OpenAPIDefinition{}
 	for _, of := range []common.GetOpenAPIDefinitions{

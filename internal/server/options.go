@@ -41,15 +41,15 @@ type Options struct {
 	Isolated bool
 	// Console has the web console served.
 	Console bool
-	// Audit says what is logged of requests; nil for nothing.
+	// Audit configures the audit log; nil for none.
 	Audit *options.AuditOptions
 	// MaxReads and MaxWrites bound the requests in flight; see web.Config.
 	MaxReads, MaxWrites int
 	Authentication      *web.Authentication // nil for the defaults
 	TLS                 web.TLS
-	// TracingFile says where spans are sent; see web.NewTracer. Empty for nowhere.
+	// TracingFile configures where spans are sent, see web.NewTracer. If empty, none are sent.
 	TracingFile string
-	// Access says how a listening server authorizes requests; nil for the defaults.
+	// Access configures how a listening server authorizes requests; nil for the defaults.
 	Access *access.Options
 	// Cluster has the flags of a server in a cluster that knows the callers.
 	Cluster ClusterOptions

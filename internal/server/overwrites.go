@@ -6,7 +6,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/meter"
 )
 
-// overwrittenTags is one for all servers of a process, of which tests have several.
+// All servers of a process share overwrittenTags. Only tests run several servers.
 var overwrittenTags = overwrites.NewGauge()
 
 // followOverwrites prepares a listening server to know which tags have moved although they must

@@ -89,8 +89,8 @@ func (all tallies) End(err error) {
 	}
 }
 
-// openVerification loads the policies of path, none if it is empty. Policies
-// that cannot work are refused. c says when the files are read again.
+// openVerification loads the policies of path, or none if path is empty. It refuses policies that
+// cannot work. The clock c times the rereading of the files.
 func openVerification(path string, c clock.WithTicker) (*verification, error) {
 	set, err := config.LoadPolicies(path)
 	if err != nil {

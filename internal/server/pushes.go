@@ -41,14 +41,14 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/limits"
 )
 
-// pushes is the way of a push: receivers put notifications of registries into the spool, and a
-// worker turns these into Images.
+// pushes handles pushes: receivers put the registries' notifications into the spool, and a worker
+// imports the images.
 type pushes struct {
 	cfg      *config.Config
 	spool    *spool.Pushes
 	handler  *hooks.Handler
 	peers    *peers.Peers     // nil for a server that shares with none
-	notifier *notify.Notifier // nobody is told if the configuration names none
+	notifier *notify.Notifier // sends nothing if the configuration names no receiver
 	plain    net.Listener     // nil unless configured
 	tracer   trace.TracerProvider
 
@@ -75,17 +75,17 @@ func (s heardSpool) Enqueue(ctx context.Context, events []push.Event) error {
 	return s.spool.Enqueue(ctx, events)
 }
 
-// sign takes that a registry was just there.
+// sign notes that a registry just gave a sign of life.
 func (p *pushes) sign(host string) {
 	if w := p.runs.Load(); w != nil {
 		w.Sign(host)
 	}
 }
 
-// confirmed takes what others, which have just asked registries, confirm.
+// confirmed notes the registries that have just answered others.
 func (p *pushes) confirmed(all []tags.Check) {
 	if p == nil {
-		return // a server that does not listen asks no registry
+		return // a server that does not listen sends no request to registries
 	}
 	for _, c := range all {
 		if ref, err := reference.Parse(c.Reference); err == nil {
@@ -169,10 +169,10 @@ func NewPushImporter(cfg *config.Config, demands find.Demands, server Options, a
 		o.Others = all
 	}
 	signatures := config.NewFinder
-	// a registry that asks for more is paused, and its jobs wait without a slot
+	// If a registry demands a longer wait, it is paused, and its jobs wait without a slot.
 	o.Limits.MaxWait = time.Second
 	if o.Clock = server.Clock; server.Isolated {
-		o.Keychain = authn.NewMultiKeychain() // nobody's credentials
+		o.Keychain = authn.NewMultiKeychain() // no credentials
 		signatures = config.NewIsolatedFinder
 	} else if err := cfg.AddFiles(&o, cfg.Files()); err != nil {
 		return nil, err
@@ -231,7 +231,7 @@ func (p *pushes) OfScript(source push.Source) bool {
 	return source == push.OfPeople || source.Kind == push.Webhook && slices.ContainsFunc(p.handler.Receivers(), func(r hooks.Receiver) bool { return r.Name == source.Name && r.Type == hooks.Generic })
 }
 
-// ask is what admin.Imports asks: it queues the import of a reference.
+// ask queues the import of a reference, for admin.Imports.
 func (p *pushes) ask(ctx context.Context, text, by string) (whole string, err error) {
 	if !reference.NamesRegistry(text) {
 		return "", apierrors.NewBadRequest(printable.Line(fmt.Sprintf("%q does not name its registry, as registry.example.com/team/app:v1 does", text), 300))

@@ -63,9 +63,9 @@ func (p *pushes) look(poll *trusted.Poll, current *config.Config, isolated bool)
 	return next, true, err
 }
 
-// reload takes over the keys that are marked so from data, the changed content of the file of a
-// configuration. It returns the configuration that data is, or current if that says the same. An
-// import that has begun is not changed.
+// reload applies the reloadable keys of data, the changed content of the configuration file. It
+// returns the configuration in data, or current if they are equal. Running imports keep the
+// configuration with which they began.
 func (p *pushes) reload(current *config.Config, data []byte, isolated bool) (*config.Config, error) {
 	next, err := config.Parse(current.Path(), data)
 	if err != nil {

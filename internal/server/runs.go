@@ -53,7 +53,7 @@ func (s runVerdicts) Turned(ctx context.Context, turns []runs.Turn) {
 	}
 }
 
-// turned records verdicts that turned although no image changed, and has others told.
+// turned records verdicts that turned although no image changed, and notifies about them.
 func (s *Server) turned(image *imagev1.Image, turned []signatures.Change) {
 	observer{s}.JudgedAgain(image, turned)
 	if s.notices != nil {
@@ -61,8 +61,8 @@ func (s *Server) turned(image *imagev1.Image, turned []signatures.Change) {
 	}
 }
 
-// The most records of what ran, unless the configuration says something else. Over etcd, whose
-// database is a few gigabytes, one takes about a kilobyte.
+// The most ImageRuns, unless the configuration sets another number. In etcd, whose database is a
+// few gigabytes, an ImageRun takes about a kilobyte.
 const (
 	mostRecords       = 1_000_000
 	mostRecordsOfEtcd = 100_000

@@ -72,8 +72,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/wholelist"
 )
 
-// readyTimeout is how long a server may take from listening to ready before it
-// says why it is not.
+// readyTimeout is how long a server may take from listening to ready. Then it logs why it is not
+// ready.
 const readyTimeout = time.Minute
 
 // reserve is the space that a server holds back for deletions on a full disk.
@@ -206,9 +206,9 @@ func (s *Server) openAccess(ctx context.Context) (err error) {
 	return err
 }
 
-// loadPolicies reads the policies that are API objects. A listening server also makes objects of
-// those from files. A policy that cannot be read does not stop such a server, because it can be
-// told to delete it; nor does a full disk.
+// loadPolicies reads the policies that are API objects. A listening server also makes objects from
+// policies in files. Such a server starts even if a policy cannot be read, so that users can delete
+// the policy, and even if the disk is full.
 func (s *Server) loadPolicies(ctx context.Context) error {
 	keeper := s.Verification.Keeper
 	err := keeper.Load(ctx)
@@ -216,7 +216,7 @@ func (s *Server) loadPolicies(ctx context.Context) error {
 		return err
 	}
 	if err == nil {
-		_ = keeper.ShowFiles(ctx) // Run tries again, and says why it cannot
+		_ = keeper.ShowFiles(ctx) // Run tries again, and logs errors
 	}
 	return nil
 }
@@ -279,7 +279,7 @@ func (s *Server) loadCredentials(context.Context) (err error) {
 	return err
 }
 
-// authentication is how callers prove who they are.
+// authentication returns how the server authenticates callers.
 func (s *Server) authentication() *web.Authentication {
 	if s.Options.Authentication == nil {
 		s.Options.Authentication = web.NewAuthentication()
@@ -511,7 +511,7 @@ func (s *Server) webConfig(p *Parts, core *coreapi.API, groups map[schema.GroupV
 	return c
 }
 
-// accountTokens says how the tokens of service accounts are made.
+// accountTokens configures how tokens of service accounts are made.
 func (s *Server) accountTokens() coreapi.Tokens {
 	o := s.authentication()
 	audiences := o.APIAudiences
@@ -552,7 +552,7 @@ func (s *Server) addTasks() error {
 		both.Go(func() error { return worker.Run(ctx) })
 		return both.Wait()
 	}
-	if s.pushes.peers != nil { // each registry is asked, and swept, by one of them
+	if s.pushes.peers != nil { // for each registry, one of the servers sends requests and sweeps
 		client, err := kubernetes.NewForConfig(s.Web.ClientConfig())
 		if err != nil {
 			return err

@@ -93,7 +93,7 @@ func (i *streamImports) Tags(ctx context.Context, repository reference.Reference
 	return listed, unlisted, err
 }
 
-// errEnough ends a list of which no more is needed.
+// errEnough ends the reading of a list early.
 var errEnough = errors.New("no longer needed")
 
 // Imported is part of queue.Streams.

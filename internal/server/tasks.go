@@ -77,7 +77,7 @@ func lead(ctx context.Context, config *restclient.Config, identity string, tasks
 					defer stop()
 					context.AfterFunc(term, stop)
 					begun.Do(func() {}) // from now on the end of the tasks ends the term
-					slog.Info("This server leads: it does what one of several servers does", "identity", identity)
+					slog.Info("This server is now the leader and runs the singleton tasks", "identity", identity)
 					err := runAll(ctx, tasks)
 					if ctx.Err() != nil {
 						err = nil // its term has ended
@@ -100,7 +100,7 @@ func lead(ctx context.Context, config *restclient.Config, identity string, tasks
 		if !led {
 			continue
 		}
-		slog.Info("This server does not lead any more", "identity", identity)
+		slog.Info("This server is no longer the leader", "identity", identity)
 		if err := <-ended; err != nil {
 			return err
 		}

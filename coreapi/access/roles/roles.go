@@ -1,5 +1,5 @@
-// Package roles has the bootstrap roles that Kubernetes does not have: OpenShift's and those of
-// Tidewaiter. It is data alone, so that clients can name the role that has a missing right.
+// Package roles has the bootstrap roles that Kubernetes does not have: OpenShift's and
+// Tidewaiter's. It is data alone, so that clients can name the role that has a missing right.
 package roles
 
 import (
@@ -16,7 +16,7 @@ const (
 	ownGroup    = "tidewaiter.dev"
 )
 
-// policies are the resources that say who must have signed what.
+// policies are the resources of policies.
 var policies = []string{"clusterimagepolicies", "imagepolicies"}
 
 // importing are the verbs of an importer of images: all but deleting.
@@ -61,9 +61,9 @@ func OpenShift() []rbacv1.ClusterRole {
 			resources("", []string{"get", "list"}, "pods", "replicationcontrollers", "limitranges"),
 			resources("apps", []string{"get", "list"}, "daemonsets", "deployments", "replicasets", "statefulsets"),
 			resources("batch", []string{"get", "list"}, "jobs", "cronjobs"),
-			// not served: callers who may ask get 404,
+			// not served: callers with the right get 404,
 			resources("apps.openshift.io", []string{"get", "list"}, "deploymentconfigs"),
-			// by which oc goes on
+			// after which oc goes on
 			resources("build.openshift.io", []string{"get", "list"}, "buildconfigs", "builds"),
 			resources(imageGroup, []string{"delete"}, "images"),
 			resources(imageGroup, []string{"get", "list"}, "images", "imagestreams"),
@@ -93,7 +93,7 @@ func LegacyGroup(resource string) string {
 func streamEditing() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		resources(imageGroup, readWrite, "imagestreams", "imagestreamtags"),
-		// a watch shows only those of registries
+		// a watch shows only the tags of registries
 		resources(imageGroup, []string{"get", "list", "create", "update", "patch", "delete"}, "imagetags"),
 		resources(imageGroup, []string{"get", "update"}, "imagestreams/layers"),
 		resources(imageGroup, []string{"create"}, "imagestreamimports"),
@@ -142,13 +142,13 @@ func Tidewaiter() []rbacv1.ClusterRole {
 		role("tidewaiter:pruner", "For tidewaiter prune: finds images that nothing needs, marks and deletes them.",
 			resources(imageGroup, []string{"get", "list", "patch", "delete"}, "images"),
 			resources(imageGroup, []string{"list"}, "imagetags", "imagestreams"),
-			// --verdict asks for the verdict in each repository
+			// --verdict reviews the verdict in each repository
 			resources(ownGroup, []string{"create"}, "referencereviews")),
 		role("tidewaiter:policy-editor", "Manages the policies that say who must sign which images.", resources(policyGroup, readWrite, policies...)),
 		role("tidewaiter:tag-accepter", "Accepts that tags which must not move have moved. Bind it in the namespace default, which has the tags of registries.",
 			resources(imageGroup, []string{"get", "patch", "delete", "accept"}, "imagetags")),
-		// Not part of the viewer: a path in the role view would have nobody with that role in a
-		// namespace grant it there.
+		// Not part of the viewer: if the role view had a path, users with that role in a namespace
+		// could not grant it there.
 		role("tidewaiter:summary-viewer", "Reads how much is stored.", paths([]string{"get"}, "/tidewaiter/summary")),
 		role("tidewaiter:metrics", "For monitoring: reads /metrics, and whether the server imports and follows.", paths([]string{"get"}, "/metrics", "/tidewaiter/health", "/tidewaiter/health/*")),
 		role("tidewaiter:queue-viewer", "Lists pushes that wait to be imported or have failed, and what receivers of webhooks heard.", paths([]string{"get"}, "/tidewaiter/spool", "/tidewaiter/receivers")),

@@ -23,8 +23,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Cluster is an API server that answers gets, lists and watches of pods, nodes, secrets, service
-// accounts, and the kinds of Kubernetes that make pods, and says which kinds it has.
+// Cluster is an API server for gets, lists and watches of pods, nodes, secrets, service accounts
+// and the kinds of Kubernetes that make pods, with discovery.
 type Cluster struct {
 	server *httptest.Server
 
@@ -232,7 +232,7 @@ func (c *Cluster) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// discover tells the versions of a group, or the kinds of a group and version.
+// discover returns the versions of a group, or the kinds of a group and version.
 func (c *Cluster) discover(w http.ResponseWriter, of []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -24,8 +24,8 @@ import (
 // served.
 var Resource = schema.GroupResource{Resource: "rangeallocations"}
 
-// ErrNotReady says that the stored bitmap does not exist yet: the repair controller
-// writes it when the server starts.
+// ErrNotReady means that the stored bitmap does not exist yet: the repair controller writes it when
+// the server starts.
 var ErrNotReady = errors.New("nothing can be allocated before the first repair has run; try again when the server is ready")
 
 // errTaken ends an update that found nothing to hand out; it never leaves the
@@ -164,9 +164,9 @@ func (s *Store) remember(err error) {
 // Kubernetes' registry of services answers 422 for every error of an allocator.
 func (s *Store) LastRefusal() *apierrors.StatusError { return s.refused.Load() }
 
-// Get returns the stored bitmap; one that was never stored has no resource version. It
-// removes a bitmap that cannot be read: nobody else can, as it is not served, and the
-// repair controller makes it again from the services.
+// Get returns the stored bitmap; one that was never stored has no resource version. It removes a
+// bitmap that cannot be read: users cannot, because it is not served. The repair controller makes
+// it again from the services.
 func (s *Store) Get() (*api.RangeAllocation, error) {
 	stored := &api.RangeAllocation{}
 	err := s.storage.Get(context.TODO(), s.key, storage.GetOptions{IgnoreNotFound: true}, stored)

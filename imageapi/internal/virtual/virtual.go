@@ -1,5 +1,5 @@
-// Package virtual has what storages have in common that store nothing themselves: those of kinds
-// whose objects the server makes when a client requests them, and those of a subresource status.
+// Package virtual has the common parts of storages that store nothing themselves: storages of kinds
+// whose objects the server computes on request, and storages of the subresource status.
 package virtual
 
 import (
@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// Resource is the part of a rest.Storage that says what it is about. It is also a rest.Scoper and a
-// rest.SingularNameProvider.
+// Resource is the part of a rest.Storage that describes the resource. It is also a rest.Scoper and
+// a rest.SingularNameProvider.
 type Resource struct {
 	// Object is an empty object of the kind.
 	Object     runtime.Object
@@ -35,7 +35,7 @@ func (r Resource) GetSingularName() string { return r.Singular }
 
 // Status serves a subresource status. It is a rest.Patcher and a rest.ResetFieldsStrategy.
 type Status struct {
-	// Store is that of the resource, with the strategy of the subresource.
+	// Store is the resource's store, with the strategy of the subresource.
 	Store *genericregistry.Store
 }
 

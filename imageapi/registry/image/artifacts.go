@@ -43,7 +43,7 @@ func isArtifact(image *imagev1.Image) bool { return image.Annotations[annotation
 // artifactType returns what kind of artifact an object's manifest is. It returns "" for an image,
 // and for an object without a readable manifest. An index of referrers is known by two things, what
 // it lists and its tag: for registries without the referrers API, the distribution-spec has clients
-// keep it under that tag, and nothing in the index says so.
+// keep it under that tag, and the index itself does not show it.
 func artifactType(image *imagev1.Image) string {
 	if image.DockerImageManifest == "" {
 		return ""
@@ -94,7 +94,7 @@ func (f *facts) artifactPredicate(label labels.Selector, field fields.Selector) 
 	return predicate
 }
 
-// asked returns the store that a selector asks for, artifacts or by default images, and the options
+// asked returns the store that a selector names, artifacts or by default images, and the options
 // for it.
 func (r *REST) asked(options *internalversion.ListOptions) (store imageStore, _ *internalversion.ListOptions, err error) {
 	store = imageStore{r.Store, r.Facts.predicate}
@@ -243,7 +243,7 @@ func (r *REST) updateArtifact(ctx context.Context, name string, info rest.Update
 		applied, err := info.UpdatedObject(ctx, r.New())
 		image, ok := applied.(*imagev1.Image)
 		if err != nil || !ok || artifactType(image) == "" {
-			return nil, false, false, nil // the update of an image says what is wrong
+			return nil, false, false, nil // the update of an image returns the error
 		}
 	}
 	obj, created, err = r.artifacts.Update(ctx, name, info, validateCreate, validateUpdate, createOnUpdate, options)

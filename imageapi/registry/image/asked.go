@@ -20,8 +20,8 @@ import (
 // reference.
 type asked struct {
 	ref reference.Reference // the zero Reference if none is named, or several are
-	// verdicts is what is demanded, if the reference has a tag or a digest: such verdicts are given
-	// when they are asked for, and no index has them.
+	// verdicts are the requirements on the verdict, if the reference has a tag or a digest. These
+	// verdicts are computed on request, and no index has them.
 	verdicts []fields.Requirement
 }
 

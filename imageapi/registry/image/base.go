@@ -24,8 +24,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
-// An image is built on a base if the annotations of its manifest say so, or if its layers begin
-// with those of the base.
+// An image is built on a base if the annotations of its manifest name the base, or if its layers
+// begin with the base's layers.
 
 // maxBases bounds the images of a base that layers are compared with: an index has one for each
 // platform.
@@ -155,7 +155,7 @@ func (b *bases) by(image *imagev1.Image) (by []string) {
 	return by
 }
 
-// under reports whether the layers of another image begin with those of the base.
+// under reports whether the layers of another image begin with the base's layers.
 func (b *bases) under(image *imagev1.Image) bool {
 	begins := false
 	for _, base := range b.images {
@@ -184,8 +184,8 @@ func (b *bases) predicate(of func(labels.Selector, fields.Selector) storage.Sele
 	}
 }
 
-// listOn lists the images that are built on the base, from the index of annotations and that of
-// layers: a page has those of both up to a name, each once.
+// listOn lists the images that are built on the base, from the index of annotations and the index
+// of layers: a page has the images of both up to a name, each once.
 func (b *bases) listOn(ctx context.Context, store imageStore, options *internalversion.ListOptions) (runtime.Object, error) {
 	ways := []fields.Selector{options.FieldSelector}
 	var tops []string
@@ -254,8 +254,8 @@ func (b *bases) listOn(ctx context.Context, store imageStore, options *internalv
 	return out, err
 }
 
-// base is what the annotations say that an image is built on, or how it is known to be built on the
-// base that was asked for.
+// base is the base that an image's annotations name, or how the image is known to be built on the
+// requested base.
 func (r row) base() string {
 	if r.bases != nil {
 		return strings.Join(r.bases.by(r.Image), ",")

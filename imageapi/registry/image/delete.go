@@ -81,8 +81,7 @@ func (r *REST) deleteCollection(ctx context.Context, store imageStore, validate 
 			named = append(named, fmt.Sprintf("%s: %s", image.Name, kept))
 		}
 		refused[image.Name] = true
-		// The generic storage ends a collection with the first error, unless the error says that
-		// the object is gone.
+		// The generic storage ends the deletion of a collection at the first error, except NotFound.
 		return apierrors.NewNotFound(imagev1.Resource("images"), image.Name)
 	}, options, list)
 	n := len(refused)
@@ -233,7 +232,8 @@ func (f *facts) keeps(ctx context.Context, image *imagev1.Image) (all reasons) {
 	return all
 }
 
-// staleReasons says why it is not known which images pods use that are followed; nothing if it is.
+// staleReasons returns why it is not known which images the pods of followed clusters use, or
+// nothing if it is known.
 func (f *facts) staleReasons(ctx context.Context) []string {
 	f.readAgain(ctx)
 	complete := f.usage.Complete() && f.indexes.complete()

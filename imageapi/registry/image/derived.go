@@ -63,8 +63,8 @@ func rawString(raw json.RawMessage) string {
 	return s
 }
 
-// sortLayers puts dockerImageLayers into ascending order, the base layer first, and says so by
-// annotation. Without the annotation the order follows from the manifest's type: schema 1 images
+// sortLayers puts dockerImageLayers into ascending order, the base layer first, and marks that with
+// an annotation. Without the annotation the order follows from the manifest's type: schema 1 images
 // were always stored ascending, the other known types descending (openshift-apiserver, imageutil).
 func sortLayers(image *imagev1.Image) {
 	if len(image.DockerImageLayers) == 0 {
@@ -143,8 +143,8 @@ func restoreDerived(image, old *imagev1.Image) {
 	}
 }
 
-// restoreLayers is restoreDerived for the layers. They may come in the other order, when the
-// annotation says so.
+// restoreLayers is restoreDerived for the layers. The annotation may mark them as in the other
+// order.
 func restoreLayers(image, old, want *imagev1.Image) {
 	if image.Annotations[imagev1.DockerImageLayersOrderAnnotation] == imagev1.DockerImageLayersOrderDescending {
 		ascending := slices.Clone(image.DockerImageLayers)

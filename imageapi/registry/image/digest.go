@@ -38,7 +38,7 @@ func DigestsIn(selector string) (digests []string, ok bool) {
 	if !ok || !strings.Contains(value, selectors.DigestSeparator) {
 		return nil, false
 	}
-	value, err := canonicalDigests(strings.TrimPrefix(value, "=")) // a selector may say == for =
+	value, err := canonicalDigests(strings.TrimPrefix(value, "=")) // a selector may have == for =
 	if err != nil {
 		return nil, false
 	}
@@ -75,8 +75,7 @@ func canonicalDigest(value string) (string, error) {
 	return value, nil
 }
 
-// listByDigest lists the images whose digest has the given beginning, or those of the given
-// digests.
+// listByDigest lists the images with the given digests, or with the given beginning of a digest.
 func listByDigest(ctx context.Context, store imageStore, options *internalversion.ListOptions) (runtime.Object, error) {
 	beginning, rest := "", fields.Everything()
 	for _, q := range options.FieldSelector.Requirements() {

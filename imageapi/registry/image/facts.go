@@ -53,8 +53,8 @@ func countSignatures(image *imagev1.Image) (n int) {
 	return n
 }
 
-// used says whether pods use the image. It is "unknown" while not all pods are known and no known
-// pod does.
+// used returns whether pods use the image: "unknown" if no known pod does and not all pods are
+// known.
 func (f *facts) used(image *imagev1.Image) string {
 	switch {
 	case f.pods(image.Name, image) > 0:
@@ -92,7 +92,8 @@ func (f *facts) readAgain(ctx context.Context) {
 	f.refreshNames(ctx)
 }
 
-// warnOfStale warns a client that asks about pods of clusters whose pods are not known as of now.
+// warnOfStale warns a client that asks about pods while pods of some clusters are missing or out of
+// date.
 func (f *facts) warnOfStale(ctx context.Context) {
 	if f.usage == nil {
 		return

@@ -81,7 +81,7 @@ func followIndexes(usage Usage, get func(ctx context.Context, digest string) (*i
 	x := &usedIndexes{usage: usage, get: get, over: over, having: having, ids: map[string]identified{}, configs: map[string][]string{}, refreshing: map[string]*refreshCalls{}, listed: map[string][]string{}, in: map[string][]string{}, above: map[string][]string{}, again: map[string]error{}}
 	usage.Subscribe(func(digests []string) {
 		for _, digest := range digests {
-			x.refresh(context.Background(), digest) // nobody waits for it
+			x.refresh(context.Background(), digest) // no request waits for it
 		}
 	})
 	return x
@@ -102,8 +102,7 @@ func (x *usedIndexes) created(ctx context.Context, image *imagev1.Image) {
 	}
 }
 
-// idsOf returns those of the IDs that pods report which may mean an image: its digest, and its
-// config's digest.
+// idsOf returns the IDs by which pods may report an image: its digest, and its config's digest.
 func (x *usedIndexes) idsOf(image *imagev1.Image) (all []string) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -267,7 +266,7 @@ func (x *usedIndexes) refresh(ctx context.Context, index string) {
 	x.identify(index, id)
 }
 
-// identify records what an ID stands for; nothing if no pod tells it. The caller holds mu.
+// identify records what an ID stands for, if a pod reports it. The caller holds mu.
 func (x *usedIndexes) identify(id string, is *identified) {
 	if is != nil && is.isUnknown() || x.ids[id].isUnknown() { // or more pods tell it
 		x.unknownAt++

@@ -16,9 +16,9 @@ const maxIndexVerdicts = 1000
 // maxVerifiedIndexes bounds how many verified indexes that list an image in a repository are read.
 const maxVerifiedIndexes = 16
 
-// verifiedRepositories returns the repositories in which an index is verified, and those as the
-// pods of a namespace see them, sorted. The index vouches there for what its manifest lists. An
-// Image without its manifest lists what a client says, and vouches for nothing.
+// verifiedRepositories returns the repositories in which an index is verified, for all pods and for
+// the pods of single namespaces, sorted. There the index vouches for the images that its manifest
+// lists. An Image without its manifest lists what a client wrote, and vouches for nothing.
 func verifiedRepositories(index *imagev1.Image) []string {
 	if len(index.DockerImageManifests) == 0 || index.DockerImageManifest == "" {
 		return nil

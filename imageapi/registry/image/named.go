@@ -20,21 +20,21 @@ import (
 // maxNamedTags bounds how many tags are read that pods name without telling what they run.
 const maxNamedTags = 10_000
 
-// namedTags are the tags that pods and workloads name without saying, by its digest, what they use:
-// a pod that has not started, one whose runtime tells nothing that is a digest, and one that tells
-// an ID which no stored image has. Such a pod counts for what the tag leads to now. But it may run
-// what the tag has led to at any time since the pod was created, so it is unknown whether that is
-// used.
+// namedTags are the tags of pods and workloads whose digest is not known: the pod has not started,
+// its runtime reports no digest, or no stored image has the reported ID. Such a pod counts for the
+// image that the tag leads to now. But it may run any image that the tag has led to since the pod
+// was created, so it is unknown whether these images are used.
 type namedTags struct {
 	version  uint64
 	revision uint64 // of the stored tags that led is made of
-	// byTag are those who name a tag, by the tag or, if that is a mirror's name, what it stands for.
+	// byTag are the pods and workloads by the tag that they name or, if the tag is a mirror's name,
+	// by the tag that it stands for.
 	byTag map[string][]usage.Named
-	// led are those who name a tag that has led to an image since, by the image's digest.
+	// led are the pods and workloads by the digests of the images that their tag has led to since.
 	led map[string][]usage.Named
-	// leads are those who name a tag that leads to an image now, by the image's digest.
+	// leads are the pods and workloads by the digest of the image that their tag leads to now.
 	leads map[string][]usage.Named
-	// doubt says why led may lack some; "" if it does not.
+	// doubt is why led may be incomplete, or "".
 	doubt string
 }
 
@@ -50,7 +50,7 @@ type tagNames struct {
 	revision func(ctx context.Context) (uint64, error)
 }
 
-// names returns who names tags.
+// names returns the pods and workloads that name tags.
 func (f *facts) names() namedTags {
 	f.named.mu.Lock()
 	defer f.named.mu.Unlock()
@@ -165,9 +165,9 @@ func (f *facts) leadsBelow(ctx context.Context, n *namedTags, digest string, one
 	return nil
 }
 
-// uncertain says why pods may use an image that are not known to use it; "" if they do not. image
-// is nil if it is not stored. If pods have changed since the names were refreshed, it reads the
-// tags again: else deletions would fail whenever a pod starts.
+// uncertain returns why pods may use an image without being known to use it, or "". image is nil if
+// it is not stored. If pods have changed since the names were refreshed, it reads the tags again;
+// otherwise deletions would fail whenever a pod starts.
 func (f *facts) uncertain(digest string, image *imagev1.Image) string {
 	f.named.mu.Lock()
 	defer f.named.mu.Unlock()
@@ -200,13 +200,13 @@ func (f *facts) uncertain(digest string, image *imagev1.Image) string {
 	return ""
 }
 
-// tellsNothing reports whether those who name a tag do not tell what they use of it.
+// tellsNothing reports whether the digest is not known that these pods or workloads use.
 func (f *facts) tellsNothing(one usage.Named) bool {
 	return one.ID == "" || !f.indexes.settled(one.ID)
 }
 
-// maybeUsed are the digests of all images for which uncertain has a reason. doubt says why there
-// may be more; "" if there are not.
+// maybeUsed are the digests of all images for which uncertain has a reason. doubt is why there may
+// be more, or "".
 func (f *facts) maybeUsed(ctx context.Context) (digests []string, doubt string) {
 	f.named.mu.Lock()
 	defer f.named.mu.Unlock()
@@ -339,8 +339,8 @@ func (f *facts) reportingNow(ctx context.Context) map[string]map[string]reportin
 	return r.in
 }
 
-// ledToOthers returns what a tag has led to since pods name it of which some may run anything. The
-// caller holds mu.
+// ledToOthers returns the digests that a tag has led to since the first pod that names it and whose
+// digest is not known. The caller holds mu.
 func (f *facts) ledToOthers(ctx context.Context, one reporting) ([]string, error) {
 	led, err := f.ledSince(ctx, one)
 	if err != nil {

@@ -134,7 +134,7 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 	return r.create(ctx, obj, validate, options, r.CreateOnly)
 }
 
-// CreateRecorded is Create for a caller within the server, who gets an Image.
+// CreateRecorded is Create for a caller within the server. It returns an Image.
 func (r *REST) CreateRecorded(ctx context.Context, image *imagev1.Image, options *metav1.CreateOptions) (*imagev1.Image, error) {
 	obj, err := r.create(ctx, image, rest.ValidateAllObjectFunc, options, func(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 		ctx, _ = r.answering.AnswerCreation(ctx) // the stored bytes are not decoded
@@ -260,10 +260,10 @@ func (r *REST) Update(ctx context.Context, name string, info rest.UpdatedObjectI
 	return obj, created, err
 }
 
-// noMergeKey is in the error of a strategic merge patch whose items lack the key that the Go type's
-// tag declares. Signatures do: the tag says name, and they have metadata.name. The error has no
-// type (mergepatch.ErrNoMergeKey), so it would be a 500, and it quotes the signature with its
-// content.
+// noMergeKey is in the error of a strategic merge patch whose items lack the merge key of the Go
+// type's struct tag. Signatures lack it: the key is name, and they have metadata.name. The error
+// has no type (mergepatch.ErrNoMergeKey), so it would be a 500, and it quotes the signature with
+// its content.
 const noMergeKey = "does not contain declared merge key"
 
 // canSelect refuses a selector by use when use is not known: an empty answer could lead a user to

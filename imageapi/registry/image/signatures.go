@@ -143,7 +143,7 @@ type signatureStrategy struct{ strategy.ClusterWide }
 
 var _ rest.RESTCreateStrategy = signatureStrategy{}
 
-// PrepareForCreate removes what only a verifier may say.
+// PrepareForCreate removes the fields that only a verifier may set.
 func (signatureStrategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	ClearVerdict(obj.(*imagev1.ImageSignature))
 }

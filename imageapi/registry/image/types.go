@@ -26,7 +26,7 @@ type REST struct {
 	// nil if there is none
 	get      func(ctx context.Context, digest string) (*imagev1.Image, error)
 	Facts    *facts
-	packages Packages // nil if nobody knows which packages images have
+	packages Packages // nil if packages of images are not known
 	streams  Streams  // nil for Stored
 	// nil knows references as they are recorded on images, and the verdicts that these hold
 	answers   Answers
@@ -41,7 +41,7 @@ type Streams interface {
 	Referrers(image *imagev1.Image) (reference.Reference, bool)
 	// PushedAgain is called when an Image is created that exists already.
 	PushedAgain(ctx context.Context, sent *imagev1.Image) error
-	// Pushed tells that the registry of streams has stored something by this reference.
+	// Pushed is called after the registry of streams has stored content under this reference.
 	Pushed(ctx context.Context, ref reference.Reference) error
 	// Leading returns some of the tags that lead to an image now, as namespace/stream:tag. whole is
 	// false if there may be others beside none.
@@ -174,14 +174,14 @@ type Usage interface {
 	// Complete reports whether the pods of every cluster are known, so that a count of zero means
 	// that there is none.
 	Complete() bool
-	// Unfollowed says why nothing is known of pods elsewhere, if no cluster is followed; it is
-	// empty otherwise.
+	// Unfollowed returns why nothing is known about pods elsewhere, if no cluster is followed;
+	// otherwise "".
 	Unfollowed() string
 	// StaleReasons names the clusters whose pod data is missing or out of date, how old it is, and
 	// why.
 	StaleReasons() []string
-	// WorkloadStaleReasons says which workloads of clusters whose pods are known are not known as
-	// of now, and why.
+	// WorkloadStaleReasons lists the workloads that are missing or out of date in clusters whose
+	// pods are known, and why.
 	WorkloadStaleReasons() []string
 }
 
@@ -196,10 +196,10 @@ type Answers interface {
 	// Judge returns the verdict on an image for a reference with a tag or a
 	// digest, for pods of a namespace, or of no namespace.
 	Judge(ctx context.Context, image *imagev1.Image, asked reference.Reference, namespace string) (annotation.Verdict, error)
-	// LacksPackages says why a caller may not see which packages images have; it is empty if the
-	// caller may.
+	// LacksPackages returns why a caller may not see which packages images have, or "" if the caller
+	// may.
 	LacksPackages(ctx context.Context) string
-	// LacksPods says the same of the pods of clusters, and with them of where an image is used.
+	// LacksPods does the same for the pods of clusters, and for the places where an image is used.
 	LacksPods(ctx context.Context) string
 }
 
@@ -221,7 +221,7 @@ const (
 	attestedField     = "attestations.verified" // "" of most
 	// one value for each reference and repository that the image is known by
 	knownField = selectors.References
-	// the same, but never asks where a tag leads now
+	// the same, without looking up where a tag leads now
 	recordedField = selectors.RecordedReferences
 	// one value for each repository that the image is in, with the verdict there
 	verdictsField = selectors.Verdicts

@@ -106,8 +106,8 @@ func (f *facts) UsersOf(digest string) []string {
 	return append(f.usedBy(digest, nil), f.neededBy(digest, nil, MaxNamed)...)
 }
 
-// Use answers who uses an image, as the table of images does: also by the indexes that list it, and
-// by the images that it lists.
+// Use finds the users of an image, as the table of images does: also users of the indexes that list
+// it, and of the images that it lists.
 type Use struct{ facts *facts }
 
 // Use returns the use of the images.
@@ -119,7 +119,7 @@ func (u *Use) Pods(digest string, image *imagev1.Image) (n int, complete bool) {
 	if u.facts.usage == nil {
 		return 0, false
 	}
-	u.facts.refreshNames(context.Background()) // nothing waits for it but what is asked
+	u.facts.refreshNames(context.Background()) // only this request waits for it
 	return u.facts.pods(digest, image), u.facts.complete() && u.facts.uncertain(digest, image) == ""
 }
 
@@ -178,7 +178,8 @@ func (u *Use) Runs() (digests, references []string) {
 	return digests, references
 }
 
-// allStaleReasons say which clusters' pods, and which indexes, are not known as of now.
+// allStaleReasons lists the clusters whose pods are missing or out of date, the indexes that are,
+// and why.
 func (f *facts) allStaleReasons() []string {
 	if f.usage == nil {
 		return nil
@@ -190,10 +191,11 @@ func (f *facts) allStaleReasons() []string {
 	return doubts
 }
 
-// StaleReasons say which clusters' pods, and which indexes, are not known as of now.
+// StaleReasons lists the clusters whose pods are missing or out of date, the indexes that are, and
+// why.
 func (u *Use) StaleReasons() []string { return u.facts.allStaleReasons() }
 
-// WorkloadStaleReasons say which workloads are not known as of now.
+// WorkloadStaleReasons lists the workloads that are missing or out of date, and why.
 func (u *Use) WorkloadStaleReasons() []string {
 	if u.facts.usage == nil {
 		return nil

@@ -138,8 +138,8 @@ func (r *REST) namesInUse(ctx context.Context) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// InUse are the names of the images that pods use or workloads need, and of those that pods may use
-// which do not tell what they run. doubts say why there may be more.
+// InUse returns the names of the images that pods use or workloads need, and of images that pods of
+// an unknown digest may use. doubts are the reasons why there may be more.
 func (r *REST) InUse(ctx context.Context) (used map[string]bool, doubts []string, err error) {
 	used = map[string]bool{}
 	if r.Facts.usage == nil {

@@ -123,8 +123,8 @@ func validateImageManifest(m *imagev1.ImageManifest, derived bool, fldPath *fiel
 
 // validateContent checks the manifest and the config that image carries, that image is named by the
 // manifest's digest (reported at namePath, since an update cannot change the name), and that the
-// computed fields say what the bytes say. derived is true when the metadata is what the config
-// says, to the byte: then it needs no validation.
+// computed fields match the bytes. derived is true if the metadata equals the config's, to the
+// byte: then it needs no validation.
 func validateContent(image *imagev1.Image, namePath *field.Path) (derived bool, _ field.ErrorList) {
 	manifestPath, configPath := field.NewPath("dockerImageManifest"), field.NewPath("dockerImageConfig")
 	if len(image.DockerImageConfig) > manifest.MaxConfigSize {

@@ -18,8 +18,8 @@ import (
 
 // Verifier judges the signatures of an image.
 type Verifier interface {
-	// Current is called before a write that Verify judges. An error says why it is not known by
-	// what to judge, and fails the write: it can be repeated.
+	// Current is called before a write that Verify judges. If the policies are not known, it returns
+	// an error, and the write fails; it can be repeated.
 	Current(ctx context.Context) error
 	// Verify reports whether a policy covers image in any repository that it is in. If so, it sets
 	// the verdict on every signature: conditions, imageIdentity, signedClaims, created, issuedBy

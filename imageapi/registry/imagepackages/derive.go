@@ -116,7 +116,7 @@ func read(s *packages.Source, content []byte, digest string) {
 	s.Problem = packages.JoinProblem(s.Problem, note)
 }
 
-// isServer reports whether the server itself, or an administrator, asks.
+// isServer reports whether the server itself, or an administrator, sent the request.
 func isServer(ctx context.Context) bool {
 	who, ok := genericapirequest.UserFrom(ctx)
 	return ok && slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup)

@@ -34,7 +34,7 @@ import (
 // packed; an object that is read by its name has them as they are.
 type Lists struct{ *genericregistry.Store }
 
-// REST is the storage of ImagePackages, which derives what they say from what was signed.
+// REST is the storage of ImagePackages. It derives their content from signed documents.
 type REST struct {
 	*Lists
 	images rest.Getter // whose signatures hold signed documents
@@ -114,10 +114,10 @@ func (r *Lists) Known(ctx context.Context, image string) (bool, error) {
 	return obj.(*packages.ImagePackages).Known(), nil
 }
 
-// With returns images that have a package, sorted by name: those whose names are not before from,
-// at most most of them, at a revision or, if that is 0, now. value is what [packages.ParseQuery]
-// reads. The answer is of the revision at. more is the name from which there may be more; "" for
-// none.
+// With returns the first most images that have a package, sorted by name, beginning at the name
+// from. It reads at a revision or, if that is 0, now; at is the revision that it read. value has
+// the form that [packages.ParseQuery] reads. more is the name at which further images may begin, or
+// "".
 func (r *Lists) With(ctx context.Context, value, from string, revision int64, most int) (names []string, at int64, more string, err error) {
 	if _, err := packages.ParseQuery(value); err != nil {
 		return nil, 0, "", apierrors.NewBadRequest(err.Error())
@@ -144,8 +144,8 @@ func (r *Lists) With(ctx context.Context, value, from string, revision int64, mo
 	return names, int64(version), more, err
 }
 
-// Lists returns the lists of images whose digests come after one, sorted by them, at most most of
-// them; none if there are no more. They are packed.
+// Lists returns the first most package lists of images whose digests follow digest, sorted by
+// digest; none if there are no more. The lists are packed.
 func (r *Lists) Lists(ctx context.Context, digest string, most int) ([]packages.ImagePackages, error) {
 	from := ""
 	if digest != "" {
@@ -162,7 +162,7 @@ func (r *Lists) Lists(ctx context.Context, digest string, most int) ([]packages.
 	return obj.(*packages.ImagePackagesList).Items, nil
 }
 
-// after are the options of a list of at most most objects whose names are not before from, at a
+// after returns the options for listing the first most objects, beginning at the name from, at a
 // revision or, if that is 0, now.
 func after(from string, revision int64, most int) (options *internalversion.ListOptions, err error) {
 	const prefix = "/" // of keys in continue tokens

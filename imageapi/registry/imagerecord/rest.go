@@ -126,8 +126,8 @@ func ofOne(items []record.Item) (all [][]int) {
 	return all
 }
 
-// may refuses a writer who may not write images, or tags, or read what the answer says of them, by
-// other requests.
+// may refuses a writer who has no right to write images or tags by other requests, or to read what
+// the answer contains.
 func (r *REST) may(ctx context.Context, items []record.Item) error {
 	var needed []authorizer.AttributesRecord
 	var images, tagged, shown, asked bool

@@ -29,11 +29,10 @@ func (r *Reader) Image(ctx context.Context, name, dockerImageReference string) (
 	return image, nil
 }
 
-// OfStream returns an image as it is shown through a stream that knows it by a reference: with what
-// belongs to the reference's repository and the request's namespace. The image may be in other
-// repositories, too, and a reader of the stream need not know of these. Signatures that clients
-// have written are of no repository: who may read the Image gets them here, too, as OpenShift's
-// registry does, which gives them out from here.
+// OfStream returns an image as a stream shows it under a reference: with the facts of the
+// reference's repository and the request's namespace. The image may also be in repositories that
+// readers of the stream may not see. Signatures written by clients belong to no repository: callers
+// who may read the Image get them here, too. OpenShift's registry serves them from here.
 func (r *Reader) OfStream(ctx context.Context, image *imagev1.Image, dockerImageReference string) *imagev1.Image {
 	shown := *image
 	shown.DockerImageReference = dockerImageReference

@@ -14,8 +14,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// LayersREST is the subresource layers: the blobs that a registry may serve to users who may pull
-// from the stream. OpenShift's registry asks for it before it serves a blob of another repository.
+// LayersREST is the subresource layers: the blobs that a registry may serve to users with the right
+// to pull from the stream. OpenShift's registry reads it before it serves a blob of another
+// repository.
 type LayersREST struct {
 	virtual.Resource
 	shown *Reader

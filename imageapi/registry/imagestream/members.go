@@ -22,7 +22,7 @@ const maxMembers = 5000
 // member is an image that belongs to a stream: a tag's history has it, or an index in one lists it.
 type member struct {
 	Name      string
-	Reference string         // by which the stream knows it
+	Reference string         // the reference in the stream
 	Image     *imagev1.Image // nil if it is not stored, or not known to be there
 }
 

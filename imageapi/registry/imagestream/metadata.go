@@ -19,8 +19,7 @@ type metadataOnly struct{}
 
 // WithMetadataReads marks reads that are answered with PartialObjectMetadata alone, for the storage
 // of image streams. Such a read does not look up where the tags lead. A garbage collector watches
-// all streams in this way, and each event of a stream would read all its tags, of which there may
-// be 100,000.
+// all streams in this way, and each event of a stream would read all its tags: up to 100,000.
 func WithMetadataReads(next http.Handler, serializer runtime.NegotiatedSerializer) http.Handler {
 	// whose rules say what is answered
 	scope := &handlers.RequestScope{TableConvertor: rest.NewDefaultTableConvertor(imagev1.Resource("imagestreams"))}

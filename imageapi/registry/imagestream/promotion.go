@@ -89,9 +89,9 @@ func (r *Reader) waits(ctx context.Context, stream *imagev1.ImageStream, tag *im
 	return false, apierrors.FromObject(why)
 }
 
-// held is where a guarded tag of a stream leads: to what it was let move to last, which the stream
-// itself has. would is where the tag would lead without the guard. While that is something else, a
-// condition says what the tag waits for.
+// held is where a guarded tag of a stream leads: to the last image that it was let move to, which
+// the stream itself stores. would is where the tag would lead without the guard. While the two
+// differ, a condition says what the tag waits for.
 func held(name string, own *imagev1.NamedTagEventList, would imagev1.NamedTagEventList) imagev1.NamedTagEventList {
 	history := imagev1.NamedTagEventList{Tag: name}
 	if own != nil {
@@ -166,7 +166,7 @@ func (r *Reader) promoteTag(ctx context.Context, stream *imagev1.ImageStream, ta
 		}
 		return nil
 	}
-	generation := int64(0) // an import that is asked for is not done yet
+	generation := int64(0) // a requested import is not done yet
 	if _, imported := importedNow(ctx, tag.Name); imported || !r.ToImport(tag) || IsSettled(stream, tag) {
 		generation = next.Generation
 		if tag.Generation != nil {

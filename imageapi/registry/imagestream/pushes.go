@@ -142,9 +142,9 @@ func (r *Reader) written(obj, old runtime.Object, dryRun []string) genericregist
 	}
 }
 
-// leadPushed has tags that were pushed to, and that the spec of a stream now has lead elsewhere,
-// lead there in the registry as well, which serves what the stream says. If a tag cannot be
-// written, the stream shows what its spec says ([tags.Pushed]).
+// leadPushed moves pushed tags in the registry, too, if the spec of a stream now leads them
+// elsewhere: the registry serves what the stream shows. If a tag cannot be written, the stream
+// shows its spec ([tags.Pushed]).
 func (r *Reader) leadPushed(ctx context.Context, stream, before *imagev1.ImageStream) {
 	repository, own := r.Own(stream)
 	if !own {

@@ -52,8 +52,8 @@ type Reader struct {
 
 // Pushes gets what the own registry has stored.
 type Pushes interface {
-	// Pushed asks for a look in the registry for signatures and attestations, and does not wait for
-	// that. Its error is the answer to the registry, so that the push is repeated.
+	// Pushed queues a search of the registry for signatures and attestations, and does not wait for
+	// it. Its error is the answer to the registry, so that the push is repeated.
 	Pushed(ctx context.Context, ref reference.Reference) error
 }
 
@@ -360,7 +360,7 @@ func (r *Reader) Tag(ctx context.Context, ref reference.Reference) (*imagev1.Ima
 func (r *Reader) tagsOf(ctx context.Context, repository string) ([]imagev1.ImageTag, error) {
 	ref, err := reference.Parse(repository)
 	if err != nil {
-		return nil, nil // stored by nobody that validates
+		return nil, nil // it was stored without validation
 	}
 	field := fields.OneTermEqualSelector(selectors.TagRepository, ref.Name())
 	obj, err := r.Tags.ListPredicate(genericapirequest.WithNamespace(ctx, tags.Namespace), imagetag.Predicate(labels.Everything(), field), nil)

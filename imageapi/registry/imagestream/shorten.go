@@ -69,10 +69,10 @@ func leftOut(shown, wanted []imagev1.NamedTagEventList) (out map[string][]imagev
 	return out, len(left) == 0
 }
 
-// shorten removes items from the histories of a stream, and says which. Where a tag leads now
-// stays, what pods use, and what another tag of a stream began with: without that it would not be
-// known where it begins. All stays while it is unknown what pods use. The answer has what stays,
-// and the writer continues with that.
+// shorten removes items from the histories of a stream, and returns the removed ones. It keeps
+// where a tag leads now, what pods use, and the first item of another tag's history, without which
+// the beginning of that history would not be known. It keeps everything while it is unknown what
+// pods use. The writer continues with what was kept.
 func (r *Reader) shorten(ctx context.Context, stream *imagev1.ImageStream, out map[string][]imagev1.TagEvent) (*shortening, error) {
 	s := &shortening{own: map[string][]imagev1.TagEvent{}, tags: map[reference.Reference][]imagev1.TagEvent{}}
 	stays, doubts, err := r.Images.InUse(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone))

@@ -31,8 +31,8 @@ func (r *StatusREST) Get(ctx context.Context, name string, options *metav1.GetOp
 	return r.shown.object(ctx, obj, err)
 }
 
-// Update is part of rest.Updater. Registries say where tags lead, so a status that says something
-// else is refused. Former images of tags may be left out, as oc adm prune images does. The answer
+// Update is part of rest.Updater. Only registries decide where tags lead, so a status with other
+// images is refused. Former images of tags may be left out, as oc adm prune images does. The answer
 // has the remaining ones.
 func (r *StatusREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	var shorter *shortening

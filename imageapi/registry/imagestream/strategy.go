@@ -36,7 +36,7 @@ type Strategy struct {
 	shown *Reader
 }
 
-// GetResetFields says which fields of a user's object are ignored.
+// GetResetFields returns the fields of a user's object that are ignored.
 func (Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return strategy.ResetFields("status")
 }
@@ -420,9 +420,9 @@ func imageEvent(stream *imagev1.ImageStream, image string) (*imagev1.TagEvent, e
 	return &event, nil
 }
 
-// MayFollow refuses a writer who may not pull from the stream of another namespace that their own
-// would show. The tags of registries count as streams of package tags' namespace, each repository
-// as the stream that is named after it.
+// MayFollow refuses a writer whose stream would show a stream of another namespace from which the
+// writer may not pull. The tags of registries count as streams in the namespace of package tags,
+// one stream for each repository.
 func (r *Reader) MayFollow(ctx context.Context, namespace, other, stream string, at *field.Path) *field.Error {
 	if other == namespace {
 		return nil
@@ -443,7 +443,7 @@ func (r *Reader) May(ctx context.Context, what authorizer.AttributesRecord) (rea
 // streamStatusStrategy is for the subresource status, with which package streams marks streams.
 type streamStatusStrategy struct{ Strategy }
 
-// GetResetFields says which fields of a writer's object are ignored.
+// GetResetFields returns the fields of a writer's object that are ignored.
 func (streamStatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return strategy.ResetFields("spec", "status")
 }

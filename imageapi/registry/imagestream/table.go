@@ -44,7 +44,7 @@ func streamCells(stream *imagev1.ImageStream) []any {
 // tagsWidth is how many characters of tags a table shows. One longer tag is shown whole.
 const tagsWidth = 40
 
-// fewOf joins as many names as fit, and says how many more there are.
+// fewOf joins as many names as fit, and adds the number of further ones.
 func fewOf(all []string, width int) string {
 	n, used := 0, 0
 	for n < len(all) && (n == 0 || used+len(all[n]) <= width) {

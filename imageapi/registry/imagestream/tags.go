@@ -24,7 +24,7 @@ func (r *Reader) TagsAfter(ctx context.Context, repository, after string, atOnce
 	return func(yield func(*imagev1.ImageTag, error) bool) {
 		ref, err := reference.Parse(repository)
 		if err != nil {
-			return // stored by nobody that validates
+			return // it was stored without validation
 		}
 		from := tags.Stream(ref) + ":"
 		if after != "" {

@@ -1,5 +1,5 @@
-// Package imagestreamimport imports images and repositories for streams, when a request asks and
-// when a tag does.
+// Package imagestreamimport imports images and repositories for streams: for requests, and for tags
+// that must be imported.
 package imagestreamimport
 
 import (
@@ -84,7 +84,7 @@ func NewREST(scheme *runtime.Scheme, shown *imagestream.Reader, importer Importe
 	return &REST{virtual.Resource{Object: &imagev1.ImageStreamImport{}, Namespaced: true, Singular: "imagestreamimport"}, shown, &given, importer, allowed, room.New(maxImporting, maxOfUser), streamImportStrategy{strategy.NewNamespaced(scheme)}}
 }
 
-// wanted is one image that an import asks for.
+// wanted is one image that an import requests.
 type wanted struct {
 	spec *imagev1.ImageImportSpec
 	ref  reference.Reference
@@ -247,10 +247,10 @@ func (r *REST) importAll(ctx context.Context, asked *imagev1.ImageStreamImport, 
 	return all
 }
 
-// ofStream returns the tags of a stream that follow other registries, if an import asks for the
-// stream's own repository; else nil. The registry reports pushes to its own repository by itself.
-// oc import-image --all asks for it, because the server writes it into spec. Where spec has none,
-// as in OpenShift, oc asks for these tags.
+// ofStream returns the tags of a stream that follow other registries, if an import requests the
+// stream's own repository; otherwise nil. The registry reports pushes to its own repository by
+// itself. oc import-image --all requests that repository because the server writes it into the
+// spec. Where the spec has none, as in OpenShift, oc requests these tags.
 func (r *REST) ofStream(asked *imagev1.ImageStreamImport, stream *imagev1.ImageStream) (all []imagev1.ImageImportSpec, err error) {
 	repository := asked.Spec.Repository
 	if repository == nil {
@@ -354,9 +354,10 @@ func (r *REST) importOne(ctx context.Context, w *wanted, dryRun bool) {
 	}
 }
 
-// ofPlatform returns images from one on: of an index, which is the first of images, the image for
-// Linux on the server's processor, else on amd64, else the first it lists. A client that asks for
-// an image without a tag wants to know what it runs: oc new-app reads its ports.
+// ofPlatform returns the rest of images, beginning at one image. If the first of images is an
+// index, that is the image for Linux on the server's processor, else on amd64, else the first that
+// the index lists. A client that requests an image without a tag needs what would run: oc new-app
+// reads its ports.
 func ofPlatform(images []*imagev1.Image) []*imagev1.Image {
 	var from []int // of the images that it lists, as far as they are here
 	var listed []imagev1.ImageManifest
@@ -390,9 +391,9 @@ func described(images []*imagev1.Image) ([]*imagev1.Image, error) {
 	return out, nil
 }
 
-// show takes manifests and configs out of the answer, unless they are asked for and there is room;
-// size is the room that others take. The configs of an index's images stay, as in OpenShift: oc
-// new-app reads the ports of the first one there.
+// show removes manifests and configs from the answer, unless they are requested and there is room.
+// size is the room that other images take. The configs of an index's images stay, as in OpenShift:
+// oc new-app reads the ports of the first one there.
 func (w *wanted) show(size *int) {
 	leaveOut := func(image *imagev1.Image, listed bool) {
 		if !w.spec.IncludeManifest {
@@ -413,8 +414,9 @@ func (w *wanted) show(size *int) {
 	}
 }
 
-// tagAll has the tags of a stream follow what was imported, and makes the stream if there is none.
-// A tag whose import failed is made if there is none, and says why it failed.
+// tagAll makes the tags of a stream follow the imported images, and creates the stream if there is
+// none. If an import failed, it creates the tag if there is none, with a condition that has the
+// reason.
 func (r *REST) tagAll(ctx context.Context, name string, all []wanted, dryRun []string) (*imagev1.ImageStream, error) {
 	transform := func(ctx context.Context, _, old runtime.Object) (runtime.Object, error) {
 		stream := old.(*imagev1.ImageStream).DeepCopy()
@@ -489,7 +491,7 @@ func (streamImportStrategy) PrepareForCreate(_ context.Context, obj runtime.Obje
 	obj.(*imagev1.ImageStreamImport).Status = imagev1.ImageStreamImportStatus{}
 }
 
-// Validate reports what is wrong with an import. The rules are those of openshift-apiserver.
+// Validate returns the faults of an import, by the rules of openshift-apiserver.
 func (streamImportStrategy) Validate(_ context.Context, obj runtime.Object) (errs field.ErrorList) {
 	asked, spec := obj.(*imagev1.ImageStreamImport), field.NewPath("spec")
 	kind := func(from *corev1.ObjectReference, at *field.Path) bool {

@@ -29,7 +29,7 @@ import (
 // TagImports are the tags of streams that must be imported, as in OpenShift: those that follow a
 // reference of a registry (from of the kind DockerImage, and not reference: true) and whose
 // generation in the spec is newer than the one in the stream's status. It reads stored streams, and
-// asks no registry.
+// sends no requests to registries.
 type TagImports struct {
 	shown   *imagestream.Reader
 	given   *genericregistry.Store // streams, written by forgetStrategy
@@ -233,7 +233,7 @@ func (t *TagImports) settleTags(stream *imagev1.ImageStream, ref reference.Refer
 			err = apierrors.NewNotFound(imagev1.Resource("images"), ref.String())
 		}
 		if err == nil && imagestream.IsGuarded(tag) && (!imagestream.Leads(own) || own.Items[0].Image != known.Image) {
-			err = unverified // nobody else moves it there
+			err = unverified // no other task moves it there
 		}
 		switch {
 		case settled && tags.Failed(own) == nil: // by this import or another

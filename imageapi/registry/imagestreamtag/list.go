@@ -255,7 +255,7 @@ func (l *streamTagLister) histories(ctx context.Context, r *imagestream.Reader, 
 	}
 }
 
-// namedIn returns the tags that the stream itself says something about, each once.
+// namedIn returns the tags that the stream's own spec and status name, each once.
 func namedIn(stream *imagev1.ImageStream) (names []string) {
 	for i := range stream.Spec.Tags {
 		names = append(names, stream.Spec.Tags[i].Name)

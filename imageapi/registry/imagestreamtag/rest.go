@@ -389,8 +389,8 @@ func (r *REST) without(ctx context.Context, stored *imagev1.ImageStream, tag str
 	return stream, nil
 }
 
-// ofRepository returns the ImageTag from which a stream has a tag of its repository; nil if there
-// is none. It refuses a user who may not delete the ImageTag.
+// ofRepository returns the ImageTag behind a tag that a stream shows for its repository, or nil. It
+// refuses a user who may not delete the ImageTag.
 func (r *REST) ofRepository(ctx context.Context, stream *imagev1.ImageStream, name string) (*imagev1.ImageTag, error) {
 	repository, err := reference.Parse(stream.Spec.DockerImageRepository)
 	if err != nil {
@@ -416,8 +416,8 @@ func (r *REST) ofRepository(ctx context.Context, stream *imagev1.ImageStream, na
 	return nil, r.undeletable(stream, name, fmt.Sprintf("the stream has this tag of its repository: delete it in the registry, or have the imagetag %s of namespace %s deleted %s", tag.Name, tag.Namespace, reason))
 }
 
-// undeletable refuses to delete a tag of a stream. It is not 403: then oc tag -d would look for the
-// tag in the spec, and take it out there, or say that there is none.
+// undeletable refuses to delete a tag of a stream. The error is not 403: after a 403, oc tag -d
+// looks for the tag in the spec, and removes it there or reports that there is none.
 func (r *REST) undeletable(stream *imagev1.ImageStream, tag, why string) error {
 	kind := "ImageStreamTag"
 	if r.resource == imagev1.Resource("imagetags") {
@@ -454,8 +454,8 @@ func (streamTagStrategy) PrepareForCreate(_ context.Context, obj runtime.Object)
 	}
 }
 
-// PrepareForUpdate is part of rest.RESTUpdateStrategy. A user who gets a tag, changes its
-// annotations and writes it back need not change the annotations of its spec, too.
+// PrepareForUpdate is part of rest.RESTUpdateStrategy. It lets users read a tag, change its
+// annotations and write it back, without changing the annotations of the spec as well.
 func (streamTagStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	tag, before := obj.(*imagev1.ImageStreamTag), old.(*imagev1.ImageStreamTag)
 	tag.Image, tag.Conditions, tag.Generation, tag.LookupPolicy = before.Image, before.Conditions, before.Generation, before.LookupPolicy

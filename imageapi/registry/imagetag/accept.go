@@ -19,7 +19,7 @@ import (
 // tag may not: the role edit in the namespace of tags has that right.
 const AcceptVerb = "accept"
 
-// WhyNotAccept says why the sender of a request may not accept moves of a tag; "" if they may.
+// WhyNotAccept returns why the sender of a request may not accept moves of a tag, or "".
 func WhyNotAccept(ctx context.Context, a authorizer.UnconditionalAuthorizer, name string) string {
 	reason, may := strategy.May(ctx, a, authorizer.AttributesRecord{Verb: AcceptVerb, Namespace: tags.Namespace, Resource: "imagetags", Name: name})
 	if may {
@@ -28,8 +28,9 @@ func WhyNotAccept(ctx context.Context, a authorizer.UnconditionalAuthorizer, nam
 	return fmt.Sprintf("%s may not accept moves of tags: ask for the role tidewaiter:tag-accepter in the namespace %s %s", strategy.UserOf(ctx), tags.Namespace, reason)
 }
 
-// MayForget returns a validation for deletions of tags. If it is known where a tag must lead, it
-// refuses who may not accept moves: if the tag came back and led elsewhere, no one would know.
+// MayForget returns a validation for deletions of tags. If it is known where a tag must lead, only
+// users who may accept moves can delete the tag: otherwise the tag could come back, lead elsewhere,
+// and the move would go unnoticed.
 func MayForget(a authorizer.UnconditionalAuthorizer, validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
 		if tag, ok := obj.(*imagev1.ImageTag); ok && tags.Kept(tag) != "" {
@@ -57,8 +58,8 @@ func (s tagStrategy) accept(ctx context.Context, tag *imagev1.ImageTag) {
 	tags.AcceptMove(tag, printable.Line(strategy.UserOf(ctx), maxWho), reason, s.now())
 }
 
-// mayKeep reports whether annotations say where a tag must lead, and the writer may say that: who
-// gives a tag another name does.
+// mayKeep reports whether annotations have where a tag must lead, and the writer may set that.
+// Writers that give a tag another name do.
 func (s tagStatusStrategy) mayKeep(ctx context.Context, tag *imagev1.ImageTag, annotations map[string]string) bool {
 	return annotations[tags.First]+annotations[tags.Accepted] != "" && WhyNotAccept(ctx, s.may, tag.Name) == ""
 }

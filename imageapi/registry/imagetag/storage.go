@@ -46,9 +46,9 @@ var tagFields = []string{selectors.TagImage, selectors.TagReference, selectors.T
 // false if there may be more.
 type Outdated func(tag reference.Reference) (n int, complete bool)
 
-// NewStorage returns the storage of imagetags, and that of their status. now is the time at which a
-// registry has confirmed what is written; outdated may be nil, and so may may, which says who may
-// accept moves.
+// NewStorage returns the storages of imagetags and of their status. now is the time at which a
+// registry has confirmed what is written. outdated may be nil, and so may may, which decides who
+// may accept moves.
 func NewStorage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, now func() time.Time, outdated Outdated, may authorizer.UnconditionalAuthorizer) (tagged *genericregistry.Store, status *StatusREST, err error) {
 	s := tagStrategy{strategy.NewNamespaced(scheme), now, may}
 	store := &genericregistry.Store{
@@ -115,7 +115,7 @@ func (tagStrategy) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageC
 	return rest.Unsupported
 }
 
-// GetResetFields says which fields of a user's object are ignored.
+// GetResetFields returns the fields of a user's object that are ignored.
 func (tagStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return strategy.ResetFields("status", "image")
 }
@@ -198,7 +198,7 @@ type tagStatusStrategy struct{ tagStrategy }
 // AllowCreateOnUpdate is true: the first import of a tag makes it, with one request.
 func (tagStatusStrategy) AllowCreateOnUpdate(context.Context) bool { return true }
 
-// GetResetFields says which fields of a writer's object are ignored when the tag exists.
+// GetResetFields returns the fields of a writer's object that are ignored if the tag exists.
 func (tagStatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return strategy.ResetFields("spec", "image")
 }
@@ -245,8 +245,8 @@ func (s tagStatusStrategy) PrepareForUpdate(ctx context.Context, obj, old runtim
 	s.rename(ctx, tag, given)
 }
 
-// rename records what the writer says of a tag that gets another name: who recorded its history,
-// and when a registry last confirmed it. For other writers both are now.
+// rename keeps the writer's values for a tag that gets another name: who recorded its history, and
+// when a registry last confirmed it. For other writes both are set anew.
 func (s tagStatusStrategy) rename(ctx context.Context, tag *imagev1.ImageTag, given map[string]string) {
 	if !strings.HasPrefix(given[tags.Cause], tags.RenamedFrom) || WhyNotAccept(ctx, s.may, tag.Name) != "" {
 		return
@@ -263,9 +263,9 @@ func (s tagStatusStrategy) rename(ctx context.Context, tag *imagev1.ImageTag, gi
 	}
 }
 
-// recordWriter records who wrote the newest item of a tag's history, if it is new. A new item is
-// not later than the server's clock, or than the newest stored item: else a writer whose clock is
-// ahead would give its time to all items that follow.
+// recordWriter records who wrote the newest item of a tag's history, if it is new. It makes a new
+// item no later than the server's clock or the newest stored item: otherwise a writer with a fast
+// clock would set the time of all later items.
 func (s tagStatusStrategy) recordWriter(ctx context.Context, tag, before *imagev1.ImageTag) {
 	var by, texts []string
 	var old []imagev1.TagEvent

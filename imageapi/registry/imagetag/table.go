@@ -32,7 +32,8 @@ var tagColumns = []metav1.TableColumnDefinition{
 	{Name: "History", Type: "integer", Priority: 1, Description: "How many images the tag is known to have led to, including deletions; at most 100."},
 }
 
-// tagTable prints ImageTags, and says what a selector by a short name was taken to mean.
+// tagTable prints ImageTags, with a warning that has what a short name in a selector was taken to
+// mean.
 type tagTable struct{ table.Of[*imagev1.ImageTag] }
 
 func newTagTable(outdated Outdated, now func() time.Time) tagTable {

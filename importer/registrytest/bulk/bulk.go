@@ -1,6 +1,5 @@
-// Package bulk is a registry of many images that is cheap to ask, to measure what asks it: images
-// are made when they are asked for, requests are counted by kind, and answers can be late and can
-// fail.
+// Package bulk is a registry of many images for measuring importers. It makes images when they are
+// requested, which costs little, and counts requests by kind. Answers can be late and can fail.
 package bulk
 
 import (
@@ -17,7 +16,7 @@ import (
 	"time"
 )
 
-// Options say what the registry has and how it answers.
+// Options configure what the registry has and how it answers.
 type Options struct {
 	// Images is how many images there are, tagged 0, 1, … in Repositories (1) repositories
 	// bulk/0, bulk/1, … in turn.
@@ -26,7 +25,7 @@ type Options struct {
 	Layers int
 	// Latency is how long each answer takes.
 	Latency time.Duration
-	// Referrers says whether there is a referrers API. No image has a signature.
+	// Referrers turns on the referrers API. No image has a signature.
 	Referrers bool
 	// Packages is how many packages the SPDX document of each image lists, which is among its
 	// referrers. Zero means no document.

@@ -37,8 +37,8 @@ const (
 	None Compression = "none"
 )
 
-// Spec says what an image is made of. The zero value is a three-layer OCI image
-// for linux/amd64.
+// Spec describes the content of an image. The zero value is a three-layer OCI image for
+// linux/amd64.
 type Spec struct {
 	// Name tells images apart: another name gives other bytes. It becomes a label.
 	Name string

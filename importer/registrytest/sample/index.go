@@ -83,8 +83,8 @@ func attestationOf(image v1.Image) (mutate.IndexAddendum, error) {
 	}}, nil
 }
 
-// Artifact packs content as registries store artifacts: an OCI manifest whose config says
-// what it is.
+// Artifact packs content as registries store artifacts: an OCI manifest whose config has the type
+// of the content.
 func Artifact(mediaType string, content []byte) (v1.Image, error) {
 	artifact := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.MediaType(mediaType))
 	return mutate.AppendLayers(artifact, static.NewLayer(content, types.MediaType(mediaType)))

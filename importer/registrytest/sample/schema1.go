@@ -12,7 +12,7 @@ import (
 
 // Schema1 is a signed manifest in Docker's first format: the bytes, the digest (which
 // does not cover the signature) and the layers it names. The signature is not genuine:
-// its key would identify nobody, and nobody checks it.
+// its key identifies no signer, and no test checks it.
 func Schema1(spec Spec) (raw []byte, digest string, layers []v1.Layer, err error) {
 	spec = spec.withDefaults()
 	type layer struct {

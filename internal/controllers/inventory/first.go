@@ -59,8 +59,8 @@ func (c *Counter) First(order string, among Among) ([]string, error) {
 	return c.first[among][order], nil
 }
 
-// ranks keeps the first images among all images, and among those of each verdict: some 6 MB at
-// most. The ranks of a count of what runs have the images that pods use, with the number of pods.
+// ranks keeps the first images of all images, and the first of each verdict: 6 MB at most. In a
+// count of running images, it holds the images that pods use, with their number of pods.
 type ranks map[Among]*places
 
 // add counts an image, see places.add.

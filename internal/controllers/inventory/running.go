@@ -41,7 +41,7 @@ type Running struct {
 	Gone *int64 `json:"gone,omitempty"`
 	// GoneSince is when the first of these was found to be missing.
 	GoneSince *metav1.Time `json:"goneSince,omitempty"`
-	// Unknown says why there may be more.
+	// Unknown are the reasons why there may be more images.
 	Unknown []string `json:"goneUnknown,omitempty"`
 }
 
@@ -67,7 +67,7 @@ func (c *Counter) RecountRunning() { c.queue.Add(running) }
 type Pods interface {
 	// EachVerdict calls use for each pod, once with every verdict that one of its containers has.
 	EachVerdict(ctx context.Context, use func(verified string)) error
-	// StaleReasons say why there may be more.
+	// StaleReasons are the reasons why there may be more.
 	StaleReasons() []string
 }
 

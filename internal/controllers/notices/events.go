@@ -122,7 +122,7 @@ func (m *maker) turned(ctx context.Context, image *imagev1.Image, changes []sign
 	return all, nil
 }
 
-// cause says why a verdict followed another one, in the words of the records of what ran.
+// cause returns why a verdict changed, in the words that ImageRuns use.
 func cause(c signatures.Change) string {
 	record := func(v annotation.Verdict) imageruns.RunVerdict {
 		r := imageruns.RunVerdict{Verified: v.Verified, Reason: v.Reason, Signers: v.Signers, ExceptionUntil: v.Until}

@@ -1,5 +1,5 @@
-// Package overwrites knows which tags have moved although they must not. It follows the tags that
-// lead elsewhere than they did first, and asks of each whether a rule forbids that.
+// Package overwrites finds tags that moved although a rule forbids it. It follows all tags that no
+// longer lead to their first image, and checks each of them against the rules.
 package overwrites
 
 import (
@@ -35,7 +35,7 @@ type Client interface {
 	WatchTags(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
 }
 
-// Answers say how tags have moved.
+// Answers knows how tags have moved.
 type Answers interface {
 	// Overwritten returns how a tag has moved although it must not; nil if it has not.
 	Overwritten(ctx context.Context, tag *imagev1.ImageTag) (*answers.Overwritten, error)
@@ -56,7 +56,7 @@ type Notifier interface {
 // Options are all required.
 type Options struct {
 	Client Client
-	// Answers say how a tag has moved: an [answers.Answerer].
+	// Answers knows how a tag has moved: an [answers.Answerer].
 	Answers  Answers
 	Notifier Notifier
 	Clock    clock.WithTicker
@@ -224,8 +224,8 @@ func (t *Tracker) measure() {
 	t.Gauge.Set(float64(len(t.found)))
 }
 
-// look asks of a tag whether a rule forbids its move. changed is true if the tag itself was
-// written, and not a rule.
+// look checks whether a rule forbids the move of a tag. changed is true if the tag was written, and
+// false if a rule changed.
 func (t *Tracker) look(ctx context.Context, tag *imagev1.ImageTag, changed bool) error {
 	how, err := t.Answers.Overwritten(ctx, tag)
 	if err != nil {

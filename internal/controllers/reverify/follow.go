@@ -31,7 +31,7 @@ type followers struct {
 	lost bool
 }
 
-// Follow asks for the images that an index lists to be judged again. It does not wait.
+// Follow queues the images that an index lists, to be judged again. It does not wait for that.
 func (s *Sweeper) Follow(index *imagev1.Image) {
 	s.followers.add(index, nil)
 	s.tasks.Add(follow)
@@ -151,7 +151,7 @@ func (s *Sweeper) followed(before, image *imagev1.Image) {
 	s.progress.Changed++
 }
 
-// isVerified reports whether an image is verified in those of repositories that it is in.
+// isVerified reports whether an image is verified in each of its repositories.
 func isVerified(image *imagev1.Image, repositories []string) bool {
 	judged := annotation.JudgedAnywhere(image.Annotations)
 	for _, in := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {

@@ -33,7 +33,7 @@ const (
 	stretch = 100
 	// writers is how many Images are judged and written at a time.
 	writers = 4
-	// DefaultResync is the time between sweeps when nothing else asks for one.
+	// DefaultResync is the longest time between two sweeps.
 	DefaultResync = time.Hour
 	// retryAfter is the time to the next sweep after one that failed for some Images.
 	retryAfter = time.Minute

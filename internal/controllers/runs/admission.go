@@ -14,7 +14,7 @@ const (
 	admittedFor = time.Hour
 )
 
-// askedAbout is what a cluster asks about: an image as a pod of a namespace names it.
+// askedAbout is the subject of an admission review: an image as a pod of a namespace names it.
 type askedAbout struct{ cluster, namespace, image string }
 
 // admitted is how it was admitted.

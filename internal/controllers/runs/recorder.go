@@ -155,7 +155,7 @@ func (r *Recorder) Away(cluster string, seen time.Time) {
 func (r *Recorder) Recheck(digests ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.recording { // all are asked for then
+	if !r.recording { // when recording begins, the verdicts of all stretches are read
 		return
 	}
 	for _, digest := range digests {

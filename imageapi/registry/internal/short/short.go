@@ -1,4 +1,4 @@
-// Package short says what a shortened reference in a field selector was taken to mean.
+// Package short warns clients what a shortened reference in a field selector was taken to mean.
 package short
 
 import (

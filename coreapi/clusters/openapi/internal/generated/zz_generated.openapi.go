@@ -36,7 +36,7 @@ func schema_tidewaiter_tidewaiter_coreapi_clusters_Cluster(ref common.ReferenceC
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Cluster is a cluster whose pods are followed. The configuration says which ones are; the server writes it.",
+				Description: "Cluster is a cluster whose pods are followed. The server writes a Cluster for each entry of the configuration.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -62,7 +62,7 @@ func schema_tidewaiter_tidewaiter_coreapi_clusters_Cluster(ref common.ReferenceC
 					},
 					"spec": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Spec is what the configuration says.",
+							Description: "Spec has the values of the configuration.",
 							Default:     map[string]interface{}{},
 							Ref:         ref("github.com/tidewaiter/tidewaiter/coreapi/clusters.ClusterSpec"),
 						},
@@ -185,7 +185,7 @@ func schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterPodContainer(ref commo
 				Properties: map[string]spec.Schema{
 					"name": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Name is the container's; that of a volume has volume/ before it.",
+							Description: "Name is the name of the container, or volume/ and the name of an image volume.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -201,14 +201,14 @@ func schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterPodContainer(ref commo
 					},
 					"imageID": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ImageID is what runs, as the node's runtime tells it; it is empty until something does.",
+							Description: "ImageID is the ID of the running image as the node's runtime reports it; it is empty until the container has started.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"started": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Started is when it first ran, as the node tells it; it is absent until then.",
+							Description: "Started is when the container first ran, as the node reports it; it is absent until then.",
 							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
 						},
 					},
@@ -221,14 +221,14 @@ func schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterPodContainer(ref commo
 					},
 					"message": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Message is what the cluster says about that, where the image is at fault.",
+							Description: "Message is the cluster's message about that, if the image is at fault.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"digest": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Digest is that of the image that runs, else the one that the reference has. It and the fields below are not stored: they say what is so when the pod is read.",
+							Description: "Digest is the digest of the running image, or else the digest in the reference. It and the fields below are not stored, but computed when the pod is read.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -242,7 +242,7 @@ func schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterPodContainer(ref commo
 					},
 					"reason": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Reason and VerdictMessage say why.",
+							Description: "Reason and VerdictMessage explain the verdict.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -377,7 +377,7 @@ func schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterPodSpec(ref common.Ref
 					},
 					"platform": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Platform is that of the node as os/architecture; it is empty where that is not known.",
+							Description: "Platform is the node's platform as os/architecture; it is empty if it is not known.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -439,7 +439,7 @@ func schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterRecords(ref common.Ref
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ClusterRecords says for which times the ImageRuns of a cluster are whole: from Since to Until, but for the gaps.",
+				Description: "ClusterRecords are the times for which the ImageRuns of a cluster are complete: from Since to Until, except for the gaps.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"since": {
@@ -485,7 +485,7 @@ func schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterSpec(ref common.Refere
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ClusterSpec is what the configuration says about a cluster.",
+				Description: "ClusterSpec has the configuration's values for a cluster.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"server": {
@@ -564,7 +564,7 @@ func schema_tidewaiter_tidewaiter_coreapi_clusters_ClusterStatus(ref common.Refe
 					},
 					"records": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Records says for which times the ImageRuns of the cluster are whole; it is absent until recording begins.",
+							Description: "Records are the times for which the ImageRuns of the cluster are complete. It is absent until recording begins.",
 							Ref:         ref("github.com/tidewaiter/tidewaiter/coreapi/clusters.ClusterRecords"),
 						},
 					},
@@ -729,7 +729,7 @@ func schema_tidewaiter_tidewaiter_coreapi_imageruns_ImageRunSpec(ref common.Refe
 					},
 					"container": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Container is the container's name; that of a volume has volume/ before it.",
+							Description: "Container is the name of the container, or volume/ and the name of an image volume.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -745,7 +745,7 @@ func schema_tidewaiter_tidewaiter_coreapi_imageruns_ImageRunSpec(ref common.Refe
 					},
 					"imageID": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ImageID is what ran, as the node's runtime told it.",
+							Description: "ImageID is the ID of the image that ran, as the node's runtime reported it.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -753,21 +753,21 @@ func schema_tidewaiter_tidewaiter_coreapi_imageruns_ImageRunSpec(ref common.Refe
 					},
 					"digest": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Digest is that of what ran; it is empty if the runtime did not tell it, and no known image has the ID that it told instead. What the runtime told of the repository may be the digest of a config: it stays until an image is known that has the config.",
+							Description: "Digest is the digest of the image that ran. It is empty if the runtime reported another ID, and no known image has that ID. A digest that the runtime reported with the repository may be a config's: it stays until an image with that config is known.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"platform": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Platform is that of the nodes as os/architecture; it is empty where that is not known.",
+							Description: "Platform is the nodes' platform as os/architecture; it is empty if it is not known.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"from": {
 						SchemaProps: spec.SchemaProps{
-							Description: "From is when the first container started, by the cluster's clock where it tells that.",
+							Description: "From is when the first container started, by the cluster's clock if the cluster reports it.",
 							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
 						},
 					},
@@ -810,7 +810,7 @@ func schema_tidewaiter_tidewaiter_coreapi_imageruns_ImageRunStatus(ref common.Re
 					},
 					"admissionMessage": {
 						SchemaProps: spec.SchemaProps{
-							Description: "AdmissionMessage says what was found then, or why that is not known.",
+							Description: "AdmissionMessage is what was found then, or why that is not known.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -882,7 +882,7 @@ func schema_tidewaiter_tidewaiter_coreapi_imageruns_RunVerdict(ref common.Refere
 					},
 					"verified": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Verified is the verdict, as that of clusterpods.",
+							Description: "Verified is the verdict, with the same values as in clusterpods.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -890,7 +890,7 @@ func schema_tidewaiter_tidewaiter_coreapi_imageruns_RunVerdict(ref common.Refere
 					},
 					"reason": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Reason and Message say why.",
+							Description: "Reason and Message explain it.",
 							Type:        []string{"string"},
 							Format:      "",
 						},

@@ -79,7 +79,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Answer(ref common.ReferenceCa
 					},
 					"message": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Message says why, unless the image was found.",
+							Description: "Message explains the state, unless the image was found.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -174,7 +174,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Answer(ref common.ReferenceCa
 					},
 					"base": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Base is what the image is built on, if its annotations or labels say that.",
+							Description: "Base is the image that this one is built on, if its annotations or labels name it.",
 							Ref:         ref("github.com/tidewaiter/tidewaiter/imageapi/answers.Base"),
 						},
 					},
@@ -227,7 +227,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Base(ref common.ReferenceCall
 					},
 					"by": {
 						SchemaProps: spec.SchemaProps{
-							Description: "By says how the digest is known: annotation (the image says it), or layers (the image's begin with those of this revision).",
+							Description: "By is how the digest is known: annotation (the image names it), or layers (the image begins with the layers of this revision).",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -255,7 +255,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Base(ref common.ReferenceCall
 					},
 					"message": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Message says why something is not known.",
+							Description: "Message is why something is not known.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -297,14 +297,14 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Checked(ref common.ReferenceC
 					},
 					"by": {
 						SchemaProps: spec.SchemaProps{
-							Description: "By is who recorded it, and by what: an import, a webhook, a sweep.",
+							Description: "By is who recorded it, and how: by an import, a webhook or a sweep.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"overwritten": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Overwritten says how a tag that must not move has moved; it is absent if it has not.",
+							Description: "Overwritten is the forbidden move of a tag; it is absent if there is none.",
 							Ref:         ref("github.com/tidewaiter/tidewaiter/imageapi/answers.Overwritten"),
 						},
 					},
@@ -412,7 +412,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactAdvisory(ref common.Ref
 					},
 					"package": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Package is what it is about. Its unknown says why it may be affected.",
+							Description: "Package is the package that the advisory is about. If it may be affected, its field unknown has the reason.",
 							Default:     map[string]interface{}{},
 							Ref:         ref("github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactPackage"),
 						},
@@ -433,7 +433,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactAdvisory(ref common.Ref
 					},
 					"statement": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Statement is what a VEX document says of the image: the one by which it is not affected, or another one.",
+							Description: "Statement is a VEX document's statement about the image, first of all the one by which the image is not affected.",
 							Ref:         ref("github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactStatement"),
 						},
 					},
@@ -539,7 +539,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactPackage(ref common.Refe
 					},
 					"vouched": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Vouched says whether somebody whom the policies trust signed the document: True, False, Unsigned or Unknown. VouchedBy is who signed it.",
+							Description: "Vouched is True if a signer whom the policies trust signed the document; otherwise False, Unsigned or Unknown. VouchedBy is the signer.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -553,7 +553,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactPackage(ref common.Refe
 					},
 					"unknown": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Unknown says why it is not known whether the version is in the range.",
+							Description: "Unknown is the reason if it is not known whether the version is in the range.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -569,7 +569,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReview(ref common.Refer
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ImpactReview asks what an act would change before it is done, and is answered in its status. Nothing is changed, no registry is asked, and the review is not stored.",
+				Description: "ImpactReview asks what an act would change. The status has the answer. The server changes and stores nothing, and sends no requests to registries.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -630,7 +630,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReviewSpec(ref common.R
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "ApplyPolicies are ClusterImagePolicy and ImagePolicy objects that are created, or take the place of those of their names; at most 100.",
+							Description: "ApplyPolicies are at most 100 ClusterImagePolicy and ImagePolicy objects that would be created, or would replace objects of the same name.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -650,7 +650,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReviewSpec(ref common.R
 					},
 					"revokeSigner": {
 						SchemaProps: spec.SchemaProps{
-							Description: "RevokeSigner is who is no longer trusted: public keys in PEM form, an armored OpenPGP keyring, fingerprints of keys with commas between them, or the subject of a certificate or of an OpenPGP key.",
+							Description: "RevokeSigner names signers that would no longer be trusted: public keys in PEM form, an armored OpenPGP keyring, fingerprints of keys separated by commas, or the subject of a certificate or of an OpenPGP key.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -692,7 +692,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReviewSpec(ref common.R
 					},
 					"continue": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Continue is that of a status: the same advisories are looked for in the images after it.",
+							Description: "Continue is copied from the status of a former review, to look for the same advisories in the remaining images.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -765,7 +765,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReviewStatus(ref common
 					},
 					"omittedRows": {
 						SchemaProps: spec.SchemaProps{
-							Description: "OmittedRows is how many more there are. Those that only pods tell of are omitted for a caller who may not see pods.",
+							Description: "OmittedRows is the number of further rows. Rows that come from pods alone are omitted for a caller who may not see pods.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
@@ -797,7 +797,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReviewStatus(ref common
 					},
 					"touched": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Touched names all that the summary counts, if the spec asks for it. Pods and workloads are absent if the caller may not see pods.",
+							Description: "Touched names everything that the summary counts, if the spec requests it. It lacks pods and workloads if the caller may not see pods.",
 							Ref:         ref("github.com/tidewaiter/tidewaiter/imageapi/answers.ImpactTouched"),
 						},
 					},
@@ -862,7 +862,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactRow(ref common.Referenc
 					},
 					"running": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Running is where the image runs under this reference; for a caller who may not see pods, it is how many do, and absent if the row has a namespace. The server's own pods count for each reference.",
+							Description: "Running is where the image runs under this reference. A caller who may not see pods gets the number of pods alone, and nothing if the row has a namespace. The server's own pods count for each reference.",
 							Ref:         ref("github.com/tidewaiter/tidewaiter/imageapi/answers.Running"),
 						},
 					},
@@ -918,7 +918,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactRow(ref common.Referenc
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Packages are the packages of the image that were asked for, at most 5, and what VEX documents say of the image at most 5 times.",
+							Description: "Packages are at most 5 of the requested packages that the image has, with at most 5 statements of VEX documents about the image.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -953,7 +953,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactRow(ref common.Referenc
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Advisories are those that are about a package of the image, at most 20: first those that affect it, then those of which that is not known, then those that do not by a VEX document. OmittedAdvisories is how many more there are.",
+							Description: "Advisories are at most 20 advisories about packages of the image: first those that affect it, then those that may, then those that do not according to a VEX document. OmittedAdvisories is the number of further ones.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -972,7 +972,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactRow(ref common.Referenc
 					},
 					"labels": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Labels are the labels of the Image, and those of its config that name owners.",
+							Description: "Labels are the labels of the Image, and the labels of its config that name owners.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -1003,7 +1003,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactSide(ref common.Referen
 				Properties: map[string]spec.Schema{
 					"state": {
 						SchemaProps: spec.SchemaProps{
-							Description: "State is that of an answer about the reference, such as Found or Gone; Moved if the tag leads to another image, while pods that name it run this one.",
+							Description: "State is the state of the reference, such as Found or Gone. It is Moved if the tag leads to another image, while pods that name the tag run this one.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -1017,7 +1017,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactSide(ref common.Referen
 					},
 					"admission": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Admission is what becomes of a pod that names the reference, in a cluster that asks on admission: allowed, audited, warned or denied. It is empty where there is no verdict.",
+							Description: "Admission is how a cluster with the admission webhook treats a pod that names the reference: allowed, audited, warned or denied. It is empty if there is no verdict.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -1035,7 +1035,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactStatement(ref common.Re
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ImpactStatement is what a VEX document says of a vulnerability of an image.",
+				Description: "ImpactStatement is a VEX document's statement about a vulnerability of an image.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"vulnerability": {
@@ -1054,14 +1054,14 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactStatement(ref common.Re
 					},
 					"author": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Author is who wrote the document, by its own word.",
+							Description: "Author is the author that the document names.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"vouched": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Vouched and VouchedBy are as those of a package.",
+							Description: "Vouched and VouchedBy mean the same as in ImpactPackage.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -1104,14 +1104,14 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactSummary(ref common.Refe
 					},
 					"unchecked": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Unchecked is how many advisories say, as a whole or in part, nothing that can be compared with an SBOM: the unknowns say why.",
+							Description: "Unchecked is the number of advisories that cannot be compared with an SBOM, as a whole or in part. The unknowns give the reasons.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
 					},
 					"notAffected": {
 						SchemaProps: spec.SchemaProps{
-							Description: "NotAffected is how many references have an affected package, and are not affected by the word of a VEX document for which somebody vouches whom the policies trust. No other count has them.",
+							Description: "NotAffected is the number of references with an affected package that are not affected according to a VEX document. A signer whom the policies trust vouches for the document. No other count includes these references.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
@@ -1148,14 +1148,14 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactSummary(ref common.Refe
 					},
 					"undecided": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Undecided is how many digests, and tags that lead to none, pods run of which it is not known whether the act touches them.",
+							Description: "Undecided is the number of digests, and of tags without a digest, that pods run and for which it is not known whether the act touches them.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
 					},
 					"denied": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Denied is how many of these pods a cluster that asks on admission would refuse after the act, and would not refuse now.",
+							Description: "Denied is the number of these pods that a cluster with the admission webhook admits now, and would refuse after the act.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
@@ -1326,7 +1326,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_LocalContainer(ref common.Ref
 					},
 					"name": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Name is the container's; that of a volume has volume/ before it.",
+							Description: "Name is the name of the container, or volume/ and the name of an image volume.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -1334,7 +1334,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_LocalContainer(ref common.Ref
 					},
 					"image": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Image is the reference as the pod's spec has it, and Digest that of the image that runs.",
+							Description: "Image is the reference in the pod's spec, and Digest the digest of the running image.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -1362,7 +1362,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_LocalContainer(ref common.Ref
 					},
 					"verified": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Verified is the verdict for the reference that the container names, by the policies that count for the namespace. Reason and Message say why.",
+							Description: "Verified is the verdict for the reference that the container names, by the policies for the namespace. Reason and Message explain it.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -1399,7 +1399,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_LocalReferenceReview(ref comm
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "LocalReferenceReview asks what the pods of its namespace run, in whichever cluster, and is answered in its status. It is not stored. Whoever may list the pods of the namespace may ask, and is told nothing of others: no more of an image than what these pods name and run.",
+				Description: "LocalReferenceReview asks what the pods of its namespace run, in all clusters. The status has the answer; the review is not stored. Users who may list the pods of the namespace may create it. The answer only covers what these pods name and run.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -1459,7 +1459,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_LocalReferenceReviewSpec(ref 
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "References are what is asked about, at most 500. Their namespace is that of the review, and may be left out. Without any, all that the pods name is asked about.",
+							Description: "References are at most 500 questions. Their namespace must be the review's, and may be left out. Without References, the review asks about every reference that the pods name.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1529,7 +1529,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_LocalReferenceReviewStatus(re
 					},
 					"complete": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Complete is false if there may be more containers, or answers without questions: the unknowns say why.",
+							Description: "Complete is false if there may be more containers, or answers without questions. The unknowns give the reasons.",
 							Default:     false,
 							Type:        []string{"boolean"},
 							Format:      "",
@@ -1597,7 +1597,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Meaning(ref common.ReferenceC
 					},
 					"platform": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Platform is that of the image; it is empty for an index.",
+							Description: "Platform is the platform of the image; it is empty for an index.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -1702,7 +1702,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Meaning(ref common.ReferenceC
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Assumed says what the reference left open and how that was decided, such as the registry or the tag.",
+							Description: "Assumed lists what the reference left open, such as the registry or the tag, and how it was filled in.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1784,7 +1784,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Overwritten(ref common.Refere
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Overwritten says how a tag that must not move has moved. It is so until somebody accepts the move, or the tag moves back.",
+				Description: "Overwritten is the move of a tag that must not move. It lasts until a user accepts the move, or the tag moves back.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"from": {
@@ -1804,7 +1804,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Overwritten(ref common.Refere
 					},
 					"since": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Since is when the move was seen, and By who recorded it.",
+							Description: "Since is when the move was seen, and By is who recorded it.",
 							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
 						},
 					},
@@ -1821,7 +1821,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Overwritten(ref common.Refere
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Rules say by what it must not move.",
+							Description: "Rules are the rules that forbid the move.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -1835,7 +1835,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Overwritten(ref common.Refere
 					},
 					"message": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Message says all this in a sentence.",
+							Description: "Message is all this in a sentence.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -1894,7 +1894,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Previous(ref common.Reference
 					},
 					"since": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Since is when the tag was seen to lead there, and By who recorded it.",
+							Description: "Since is when the tag was first seen to lead there, and By is who recorded it.",
 							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
 						},
 					},
@@ -1922,7 +1922,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Question(ref common.Reference
 				Properties: map[string]spec.Schema{
 					"reference": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Reference is a tag (registry.example.com/team/app:v1), a repository, a digest, the beginning of a digest (at least four hex digits, with or without sha256:), or a repository with a digest or its beginning. The registry may be left out, and the name may be that of a mirror.",
+							Description: "Reference is a tag (registry.example.com/team/app:v1), a repository, a digest, the beginning of a digest (at least four hex digits, with or without sha256:), or a repository with a digest or its beginning. The registry may be left out, and the name may be a mirror's.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -1960,7 +1960,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ReferenceReview(ref common.Re
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ReferenceReview asks what references mean, and is answered in its status. It is not stored.",
+				Description: "ReferenceReview asks what references mean. The status has the answers; the review is not stored.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -2302,7 +2302,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_UnknownPart(ref common.Refere
 					},
 					"reason": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Reason says why, and of when what is known is.",
+							Description: "Reason is why, with the age of what is known.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -2364,7 +2364,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Verdict(ref common.ReferenceC
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Missing are those of them that are not met.",
+							Description: "Missing are the demands that are not met.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -2378,7 +2378,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Verdict(ref common.ReferenceC
 					},
 					"reason": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Reason and Message say why.",
+							Description: "Reason and Message explain it.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
