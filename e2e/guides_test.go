@@ -237,6 +237,8 @@ func TestWebhookGuide(t *testing.T) {
 	ca := filepath.Join(run.dir, "tidewaiter-data", "pki", "ca.crt")
 	must(t, os.Symlink(ca, filepath.Join(trusted, "ca.crt")))
 	r := registry.StartNotifying(t, registry.Distribution, registry.Endpoint{URL: "https://" + address + "/hooks/local", Authorization: "Bearer " + strings.TrimSpace(string(hook)), CertDir: trusted})
+	// with the sweep that the end of the page adds
+	rest = strings.Replace(rest, "\nEND\n", "\n"+g.block("sweep:")+"END\n", 1)
 	rest = strings.ReplaceAll(rest, "registry.example.com:5000", r.Host)
 	server := harness.Start(t, harness.Command{Path: "bash", Args: []string{"-euc", rest}, Dir: run.dir, Env: run.env})
 	server.Stdout.AwaitMatch(t, regexp.MustCompile(`is ready at`))
