@@ -374,7 +374,7 @@ func TestAuditTask(t *testing.T) {
 		"registry.example.com", r.Host, "2026-11-23", began, "2026-11-30", now)
 	wantContains(t, "what ran then", ran.run("-n qa --at"), "web", "team/app:v1", digest[len("sha256:"):][:12], "True")
 	wantContains(t, "where the digest ran", ran.run("ran 2bdcd6f6c8a7"), "shop", "web")
-	wantContains(t, "where the tag led, and its verdicts", ran.run("history --verdicts"), digest, "True")
+	wantContains(t, "where the tag led, who moved it, and its verdicts", ran.run("history --verdicts"), "Digest:    "+digest, "Verdict:   True", ", import", "it began to run")
 	ran.run(">week.csv")
 	ran.wantFile("week.csv", "shop", digest)
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -18,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	imagev1 "github.com/openshift/api/image/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -33,24 +35,29 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
+	"github.com/tidewaiter/tidewaiter/imageapi/registry/imagetag"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/internal/server"
 )
 
 var moments = flag.Int("moments", 20, "at how many random moments TestDoorsToThePast asks every door")
 
-// past is what was recorded in some days: stretches with their verdicts, and the gaps of clusters.
-// What a door should say is computed from it moment by moment, without indexes and windows.
+// past is what was recorded in some days: stretches with their verdicts, the gaps of clusters, and
+// where tags led. What a door should say is computed from it moment by moment, without indexes and
+// windows.
 type past struct {
 	begun, ended time.Time
 	since        time.Time // before, records are not whole
 	runs         []imageruns.ImageRun
 	gaps         map[string][]clusters.Gap
+	tags         map[string][]imagev1.TagEvent // by reference, the newest first
 }
 
 // newPast makes a past from random numbers.
 func newPast(r *rand.Rand) *past {
-	p := &past{begun: time.Now().UTC().Truncate(time.Hour).Add(-10 * 24 * time.Hour), gaps: map[string][]clusters.Gap{}}
+	p := &past{begun: time.Now().UTC().Truncate(time.Hour).Add(-10 * 24 * time.Hour), gaps: map[string][]clusters.Gap{}, tags: map[string][]imagev1.TagEvent{}}
 	p.ended, p.since = p.begun.Add(5*24*time.Hour), p.begun.Add(6*time.Hour)
 	within := func(most time.Duration) time.Duration {
 		return time.Duration(r.Int64N(int64(most/time.Second))) * time.Second
@@ -78,13 +85,46 @@ func newPast(r *rand.Rand) *past {
 			}
 		}
 	}
+	for app := range 3 { // the tag of the fourth is not known
+		tag := newThenTag(app)
+		for at := p.begun.Add(within(30 * time.Hour)); at.Before(p.ended); at = at.Add(time.Minute + within(30*time.Hour)) {
+			digest := digestThen("c0", app, r.IntN(3))
+			if r.IntN(5) == 0 {
+				digest = "" // the registry has it no more
+			}
+			tags.Lead(tag, thenTag(app), digest, metav1.NewTime(at))
+		}
+		p.tags[thenTag(app).String()] = tag.Status.Items
+	}
 	return p
+}
+
+// thenTag is the tag that the workloads of an app name.
+func thenTag(app int) reference.Reference {
+	return reference.Reference{Host: "r.io", Repository: fmt.Sprint("a", app), Tag: "v1"}
+}
+
+func newThenTag(app int) *imagev1.ImageTag { return tags.New(thenTag(app)) }
+
+// digestThen is the digest of a version of an app that a cluster runs.
+func digestThen(cluster string, app, version int) string {
+	return fmt.Sprintf("sha256:%012x%052x", 0x100000+int(cluster[1]-'0')*0x1000+app*0x100+version, 0)
+}
+
+// led returns where a tag led at a moment, as far as that is known, and before.
+func (p *past) led(image string, at time.Time) (items []imagev1.TagEvent) {
+	for _, item := range p.tags[image] {
+		if !item.Created.After(at) {
+			items = append(items, item)
+		}
+	}
+	return items
 }
 
 // run makes a stretch that begins at a time.
 func (p *past) run(r *rand.Rand, cluster string, app, version int, from time.Time, within func(time.Duration) time.Duration) imageruns.ImageRun {
 	n := len(p.runs)
-	digest := fmt.Sprintf("sha256:%012x%052x", 0x100000+int(cluster[1]-'0')*0x1000+app*0x100+version, 0)
+	digest := digestThen(cluster, app, version)
 	run := imageruns.ImageRun{ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprint("ns", app%2), Name: fmt.Sprintf("%s-%012d", from.Format("20060102t150405z"), n)}, Spec: imageruns.ImageRunSpec{
 		Cluster: cluster, Workload: fmt.Sprint("Job/a", app), Container: "main", Image: fmt.Sprintf("r.io/a%d:v1", app), ImageID: fmt.Sprintf("r.io/a%d@%s", app, digest), Digest: digest, From: metav1.NewTime(from),
 	}, Status: imageruns.ImageRunStatus{MostPods: int32(1 + r.IntN(5)), Admission: imageruns.AdmissionNeverAsked}}
@@ -153,7 +193,7 @@ func (p *past) unseen(at time.Time) (all []string) {
 func (p *past) write(t *testing.T, dir string) {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, install := range []func(*runtime.Scheme) error{clusters.Install, imageruns.Install} {
+	for _, install := range []func(*runtime.Scheme) error{clusters.Install, imageruns.Install, imagev1.Install} {
 		if err := install(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -184,6 +224,24 @@ func (p *past) write(t *testing.T, dir string) {
 			t.Fatal(err)
 		}
 	}
+	_, status, err := imagetag.NewStorage(getter, scheme, time.Now, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for app := range 4 {
+		tag := newThenTag(app)
+		if tag.Status.Items = p.tags[thenTag(app).String()]; tag.Status.Items == nil {
+			continue
+		}
+		ctx := genericapirequest.WithNamespace(context.Background(), tag.Namespace)
+		info := rest.DefaultUpdatedObjectInfo(tag, func(_ context.Context, tag, before runtime.Object) (runtime.Object, error) {
+			tag.(*imagev1.ImageTag).ResourceVersion = before.(*imagev1.ImageTag).ResourceVersion
+			return tag, nil
+		})
+		if _, _, err := status.Update(ctx, tag.Name, info, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, true, &metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -209,6 +267,13 @@ func (p *past) restored(t *testing.T, data string) string {
 		run = run.DeepCopy()
 		run.Name, run.Spec.From, run.Status.Until = "lost-"+run.Name, metav1.NewTime(p.ended.Add(2*time.Hour)), nil
 		lost.runs = append(lost.runs, *run)
+	}
+	lost.tags = map[string][]imagev1.TagEvent{}
+	for app := range 4 {
+		tag := newThenTag(app)
+		tag.Status.Items = p.tags[thenTag(app).String()]
+		tags.Lead(tag, thenTag(app), digestThen("c1", app, 0), metav1.NewTime(p.ended.Add(time.Hour)))
+		lost.tags[thenTag(app).String()] = tag.Status.Items
 	}
 	lost.write(t, data)
 	if err := backup.Restore(t.Context(), file, restored); err != nil {
@@ -251,9 +316,40 @@ func (p *past) upgraded(t *testing.T, data string) string {
 	return older
 }
 
-// Every door to the past says the same of every moment: what ran, the verdict that was known, and
-// which clusters were not seen. So it is after an upgrade from the first release, and where a
-// backup was restored: what the backup lacks was not seen.
+// recordedBy has a database that an old commit wrote, and what it answered.
+const recordedBy = "testdata/47ee46a6"
+
+// readPast reads what an old commit recorded of a simulated past, as that commit listed it: its
+// recorder, its storage of tags and its database wrote records.db.gz while clusters went away, the
+// recorder was killed, clocks were wrong, tags moved and policies changed. The oracle of that
+// commit found no wrong answer. To write both files again, apply write.diff to that commit, run
+//
+//	go test ./internal/controllers/runs -run 'TestOracle$' -oracles 1 -oracle-seed 34 -steps 420 -longest 1400 -into DIR
+//
+// and compress them with gzip -9n.
+func readPast(t *testing.T) *past {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "past.json")
+	unpack(t, filepath.Join(recordedBy, "past.json.gz"), file)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p struct {
+		Begun, Ended, Since time.Time
+		Runs                []imageruns.ImageRun
+		Gaps                map[string][]clusters.Gap
+		Tags                map[string][]imagev1.TagEvent
+	}
+	if err := json.Unmarshal(text, &p); err != nil {
+		t.Fatal(err)
+	}
+	return &past{begun: p.Begun, ended: p.Ended, since: p.Since, runs: p.Runs, gaps: p.Gaps, tags: p.Tags}
+}
+
+// Every door to the past says the same of every moment: what ran, the verdict that was known, where
+// tags led, and which clusters were not seen. So it is after an upgrade from the first release and
+// from a commit that recorded, and where a backup was restored: what the backup lacks was not seen.
 func TestDoorsToThePast(t *testing.T) {
 	t.Parallel()
 	for name, then := range map[string]func(*past, *testing.T, string) string{
@@ -261,23 +357,39 @@ func TestDoorsToThePast(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			testDoorsToThePast(t, then)
+			random := seededThen(t)
+			p, data := newPast(random), newDataDir(t)
+			p.write(t, data)
+			testDoorsToThePast(t, random, p, then(p, t, data))
 		})
 	}
+	t.Run("RecordedByAnOldCommit", func(t *testing.T) {
+		t.Parallel()
+		data := newDataDir(t)
+		unpack(t, filepath.Join(recordedBy, "records.db.gz"), filepath.Join(data, datafile.FileName))
+		testDoorsToThePast(t, seededThen(t), readPast(t), data)
+	})
 }
 
-func testDoorsToThePast(t *testing.T, then func(*past, *testing.T, string) string) {
+// seededThen returns random numbers, and logs their seed.
+func seededThen(t *testing.T) *rand.Rand {
 	seed := rand.Uint64()
 	t.Logf("the seed is %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
-	p, dir := newPast(random), t.TempDir()
-	data := filepath.Join(dir, "data")
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+func newDataDir(t *testing.T) string {
+	t.Helper()
+	data := filepath.Join(t.TempDir(), "data")
 	if err := os.Mkdir(data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	p.write(t, data)
-	data = then(p, t, data)
-	config := "clusters:\n"
+	return data
+}
+
+func testDoorsToThePast(t *testing.T, random *rand.Rand, p *past, data string) {
+	dir := t.TempDir()
+	config := "records: {keep: 36500d}\nclusters:\n" // also what was recorded long ago
 	for cluster := range p.gaps {
 		config += fmt.Sprintf("- {name: %s, kubeconfig: away.kubeconfig, importRunning: false}\n", cluster)
 	}
@@ -400,32 +512,52 @@ func (d *doorsThen) ask(at time.Time, cluster string, app int, word string) {
 	d.same("images", at, cells(out, "DIGEST", "VERDICT"), ofCluster)
 	d.says("images", at, errs, cluster)
 
+	led := p.led(image, at)
+	unknown := len(ofImage) == 0 && led == nil
 	out, errs, code := verb("get", image, "-o", "json")
-	if code != 0 != (len(ofImage) == 0) {
-		t.Errorf("get %s at %s: %d, and %d ran: %s", image, then, code, len(ofImage), errs)
+	if code != 0 != unknown {
+		t.Errorf("get %s at %s: %d, and %d ran, and it led to %v: %s", image, then, code, len(ofImage), led, errs)
 	} else if code == 0 {
 		var got thenReport
 		if err := json.Unmarshal([]byte(out), &got); err != nil {
 			t.Fatal(err)
 		}
-		words, ran := slices.Compact(slices.Sorted(maps.Values(ofImage))), map[string]string{}
+		digest, judged := "", maps.Clone(ofImage)
+		if led != nil {
+			digest = led[0].Image
+		}
+		if digest != "" { // the verdict is the one for what the tag led to
+			maps.DeleteFunc(judged, func(ran, _ string) bool { return ran != shortThen(digest) })
+		}
+		if got.Digest != digest || (got.Since == nil) != (led == nil) || led != nil && !got.Since.Time.Equal(led[0].Created.Time) {
+			t.Errorf("get %s at %s: it led to %s since %v, and it was %v", image, then, got.Digest, got.Since, led)
+		}
+		words, ran := slices.Compact(slices.Sorted(maps.Values(judged))), map[string]string{}
 		for i := range got.Runs {
 			ran[shortThen(got.Runs[i].Spec.Digest)] = imageruns.At(&got.Runs[i], at).Verified
 		}
 		d.same("get", at, ran, ofImage)
-		if want := strings.Join(words, ", "); got.Verified != want {
+		if want := cmp.Or(strings.Join(words, ", "), verdicts.VerifiedUnknown); got.Verified != want {
 			t.Errorf("get %s at %s: verdict %s, and it was %s", image, then, got.Verified, want)
 		}
 		d.says("get", at, strings.Join(got.Unknown, "\n"), "")
 	}
 
 	out, errs, code = verb("describe", image)
-	if code != 0 != (len(ofImage) == 0) {
-		t.Errorf("describe %s at %s: %d, and %d ran: %s", image, then, code, len(ofImage), errs)
-	} else if _, ran, _ := strings.Cut(out, "\nRan:\n"); code == 0 {
+	if code != 0 != unknown {
+		t.Errorf("describe %s at %s: %d, and %d ran, and it led to %v: %s", image, then, code, len(ofImage), led, errs)
+	} else if head, ran, _ := strings.Cut(out, "\nRan:\n"); code == 0 {
 		d.same("describe", at, cells(ran, "DIGEST", "VERDICT"), ofImage)
 		d.says("describe", at, errs, "")
+		line := "\nDigest:    Unknown\n"
+		if led != nil {
+			line = fmt.Sprintf("\nDigest:    %s\nSince:     %s, ", cmp.Or(led[0].Image, "Unknown"), led[0].Created.UTC().Format(time.RFC3339))
+		}
+		if !strings.Contains(head, line) {
+			t.Errorf("describe %s at %s: it led to %v, and it says\n%s", image, then, led, head)
+		}
 	}
+	d.askHistory(at, image)
 	d.askWindow(at, cluster)
 
 	for door, more := range map[string]fields.Set{"imageruns of an image": {"image": image}, "imageruns of a namespace": {"namespace": "ns1"}, "imageruns": {}, "imageruns by verdict": {"verified": word}, "imageruns by workload": {"workload": fmt.Sprint("a", app), "cluster": cluster}} {
@@ -458,6 +590,31 @@ func (d *doorsThen) ask(at time.Time, cluster string, app int, word string) {
 	}
 	d.askSQL(at, all)
 	d.askConsole(at, all, word)
+}
+
+// askHistory asks where a tag had led by a moment.
+func (d *doorsThen) askHistory(at time.Time, image string) {
+	d.t.Helper()
+	then, want := at.Format(time.RFC3339), d.past.led(image, at)
+	code, out, errs := tidewaiter(d.t, "history", image, "--at", then, "-o", "json", "--data-dir", d.data)
+	if code != 0 != (want == nil) {
+		d.t.Errorf("history of %s at %s: %d, and it led to %v: %s", image, then, code, want, errs)
+	} else if before := fmt.Sprintf("where %s led is not recorded before", image); want == nil && d.past.tags[image] != nil && !strings.Contains(errs, before) {
+		d.t.Errorf("history of %s at %s does not say since when it is recorded: %s", image, then, errs)
+	}
+	if code != 0 {
+		return
+	}
+	var got historyReport
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		d.t.Fatal(err)
+	}
+	same := slices.EqualFunc(got.Items, want, func(item historyItem, event imagev1.TagEvent) bool {
+		return item.Digest == event.Image && item.Created.Time.Equal(event.Created.Time)
+	})
+	if !same {
+		d.t.Errorf("history of %s at %s: %v, and it was %v", image, then, got.Items, want)
+	}
 }
 
 // askWindow asks what ran in a cluster from a moment to another one.
@@ -628,7 +785,7 @@ func (d *doorsThen) askConsole(at time.Time, all map[string]string, word string)
 			}
 			found[digest[1]] = ""
 			for _, v := range consoleVerdict.FindAllStringSubmatch(row, -1) {
-				if v[1] < d.past.ended.Format(time.RFC3339) { // the server judges what goes on again
+				if v[1] <= d.past.ended.Format(time.RFC3339) { // the server judges what goes on again
 					found[digest[1]] += v[1] + " "
 				}
 			}
