@@ -8,7 +8,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/imageruns"
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
+	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
+
+// When the signers no longer count, the reason may say why. The reasons are those of signatures.
+func TestCauseOfAKeyThatEnded(t *testing.T) {
+	before := imageruns.RunVerdict{Verified: verdicts.VerifiedTrue, Policies: []string{"signed"}, Signers: []string{"key a"}}
+	for reason, want := range map[evidence.Reason]string{
+		evidence.KeyExpired: "a key expired", evidence.KeyRevoked: "a key was revoked", evidence.CertificateExpired: "a certificate expired", evidence.NoMatchingKey: "a signature no longer counts",
+	} {
+		after := imageruns.RunVerdict{Verified: verdicts.VerifiedFalse, Reason: string(reason), Policies: []string{"signed"}}
+		if got := imageruns.Cause(&before, after); got != want {
+			t.Errorf("%s: %q, want %q", reason, got, want)
+		}
+		if got := imageruns.Cause(&after, before); got != "a signature counts that did not" {
+			t.Errorf("after %s: %q", reason, got)
+		}
+	}
+}
 
 // Where a tag led is told for each moment since it is recorded, and not before.
 func TestHistoryThen(t *testing.T) {

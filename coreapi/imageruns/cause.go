@@ -9,6 +9,13 @@ const (
 	ReasonTagTooOld = "TagTooOld"
 )
 
+// Reasons of verdicts on images whose signers counted until their keys or certificates ended.
+const (
+	reasonCertificateExpired = "CertificateExpired"
+	reasonKeyExpired         = "KeyExpired"
+	reasonKeyRevoked         = "KeyRevoked"
+)
+
 // Cause returns why a verdict followed another one, or nil, as far as it can be seen from the two.
 func Cause(before *RunVerdict, v RunVerdict) string {
 	lacks := func(all, of []string) bool {
@@ -35,6 +42,12 @@ func Cause(before *RunVerdict, v RunVerdict) string {
 		return "it is no longer known"
 	case lacks(before.Signers, v.Signers):
 		return "a signature counts that did not"
+	case lacks(v.Signers, before.Signers) && v.Reason == reasonKeyExpired:
+		return "a key expired"
+	case lacks(v.Signers, before.Signers) && v.Reason == reasonKeyRevoked:
+		return "a key was revoked"
+	case lacks(v.Signers, before.Signers) && v.Reason == reasonCertificateExpired:
+		return "a certificate expired"
 	case lacks(v.Signers, before.Signers):
 		return "a signature no longer counts"
 	case before.Verified == unknownVerdict:
