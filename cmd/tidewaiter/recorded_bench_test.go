@@ -21,6 +21,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters/clustertest"
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/internal/benchtest"
 	"github.com/tidewaiter/tidewaiter/internal/server"
 )
 
@@ -34,8 +35,9 @@ type recordedServer struct {
 
 // BenchmarkRecordedPush measures how long a server takes from the sending of a webhook to its
 // answer and until the image appears in a watch, while the pods of a cluster change: the medians of
-// a server that records what runs and of one that does not. Both have the same pushes and changes,
-// in turn, so that other load on the machine meets both:
+// a server that records what runs and of one that does not, and the median of their ratios, push by
+// push. Both have the same pushes and changes, in turn, so that other load on the machine meets
+// both:
 //
 //	go test ./cmd/tidewaiter -run '^$' -bench RecordedPush -benchtime 1000x
 func BenchmarkRecordedPush(b *testing.B) {
@@ -54,18 +56,12 @@ func BenchmarkRecordedPush(b *testing.B) {
 		}
 	}
 	b.StopTimer()
-	median := func(all []time.Duration) float64 {
-		slices.Sort(all)
-		return float64(all[len(all)/2].Microseconds())
-	}
-	told, appears := map[string]float64{}, map[string]float64{}
 	for name, s := range all {
-		told[name], appears[name] = median(s.told), median(s.imported)
-		b.ReportMetric(told[name], "µs/answer-"+name)
-		b.ReportMetric(appears[name], "µs/image-"+name)
+		b.ReportMetric(float64(benchtest.Median(s.told).Microseconds()), "µs/answer-"+name)
+		b.ReportMetric(float64(benchtest.Median(s.imported).Microseconds()), "µs/image-"+name)
 	}
-	b.ReportMetric(100*(told["recording"]/told["without"]-1), "%answer")
-	b.ReportMetric(100*(appears["recording"]/appears["without"]-1), "%image")
+	b.ReportMetric(benchtest.Percent(all["recording"].told, all["without"].told), "%answer")
+	b.ReportMetric(benchtest.Percent(all["recording"].imported, all["without"].imported), "%image")
 }
 
 func newRecordedServer(b *testing.B, host string, recording bool) *recordedServer {

@@ -6,10 +6,8 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -17,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
+	"github.com/tidewaiter/tidewaiter/internal/benchtest"
 	"github.com/tidewaiter/tidewaiter/internal/server"
 	"github.com/tidewaiter/tidewaiter/web"
 	"github.com/tidewaiter/tidewaiter/web/filters"
@@ -67,46 +66,25 @@ func BenchmarkWithout(b *testing.B) {
 					var took [2][]time.Duration
 					var times, processor []float64
 					for round := 0; b.Loop(); round++ {
-						var costs [2]cost
+						var costs [2]benchtest.Cost
 						for i := range pair {
 							if round%2 == 1 {
 								i = 1 - i
 							}
 							costs[i] = pair[i].do(b, op)
-							took[i] = append(took[i], costs[i].time)
+							took[i] = append(took[i], costs[i].Time)
 						}
-						times = append(times, float64(costs[1].time)/float64(costs[0].time))
-						processor = append(processor, float64(costs[1].processor)/float64(costs[0].processor))
+						times = append(times, float64(costs[1].Time)/float64(costs[0].Time))
+						processor = append(processor, float64(costs[1].Processor)/float64(costs[0].Processor))
 					}
-					b.ReportMetric(median(times), "without/with")
-					b.ReportMetric(median(processor), "processor")
-					b.ReportMetric(median(took[0]).Seconds()*1000, "with-ms")
-					b.ReportMetric(median(took[1]).Seconds()*1000, "without-ms")
+					b.ReportMetric(benchtest.Median(times), "without/with")
+					b.ReportMetric(benchtest.Median(processor), "processor")
+					b.ReportMetric(benchtest.Median(took[0]).Seconds()*1000, "with-ms")
+					b.ReportMetric(benchtest.Median(took[1]).Seconds()*1000, "without-ms")
 				})
 			}
 		})
 	}
-}
-
-func median[T float64 | time.Duration](values []T) T {
-	values = slices.Sorted(slices.Values(values))
-	return values[len(values)/2]
-}
-
-// cost is what an operation takes: time, and processor time of the process.
-type cost struct{ time, processor time.Duration }
-
-func timed(do func()) cost {
-	used := func() time.Duration {
-		var usage syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-			panic(err) // it has no reason to fail
-		}
-		return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-	}
-	start, before := time.Now(), used()
-	do()
-	return cost{time.Since(start), used() - before}
 }
 
 // withoutServer is one of the two.
@@ -131,17 +109,17 @@ func newWithoutServer(b *testing.B, leaveOut func(*server.Server, *server.Parts)
 }
 
 // do does op and tells what that cost.
-func (s *withoutServer) do(b *testing.B, op string) cost {
+func (s *withoutServer) do(b *testing.B, op string) benchtest.Cost {
 	b.Helper()
 	switch op {
 	case "Create":
 		_, bodies := s.images.make(b, 300)
-		return timed(func() { s.create(b, bodies) })
+		return benchtest.Timed(func() { s.create(b, bodies) })
 	case "Watch":
 		return s.watched(b, 100, 50)
 	}
-	ask := func(query, accept, encoding string) cost {
-		return timed(func() {
+	ask := func(query, accept, encoding string) benchtest.Cost {
+		return benchtest.Timed(func() {
 			if err := s.accept(accept, http.MethodGet, benchPath+query, "", encoding, http.StatusOK); err != nil {
 				b.Fatal(err)
 			}
@@ -159,21 +137,21 @@ func (s *withoutServer) do(b *testing.B, op string) cost {
 	case "Selector":
 		return ask("?labelSelector=!canary", "application/json", "identity")
 	case "WatchList":
-		return timed(func() {
+		return benchtest.Timed(func() {
 			if n, err := s.initialEvents(b.Context(), watchListPath, "identity"); err != nil || n < len(s.names) {
 				b.Fatal(n, err)
 			}
 		})
 	}
 	b.Fatalf("no operation is called %q", op)
-	return cost{}
+	return benchtest.Cost{}
 }
 
 // got gets n Images over 16 connections.
-func (s *withoutServer) got(b *testing.B, n int) cost {
+func (s *withoutServer) got(b *testing.B, n int) benchtest.Cost {
 	b.Helper()
 	var next atomic.Int64
-	return timed(func() {
+	return benchtest.Timed(func() {
 		var all sync.WaitGroup
 		for range 16 {
 			all.Go(func() {
@@ -190,7 +168,7 @@ func (s *withoutServer) got(b *testing.B, n int) cost {
 }
 
 // watched creates n Images that so many watchers see, who do not decode them.
-func (s *withoutServer) watched(b *testing.B, watchers, n int) cost {
+func (s *withoutServer) watched(b *testing.B, watchers, n int) benchtest.Cost {
 	b.Helper()
 	client, err := imageclient.New(s.Config)
 	if err != nil {
@@ -226,7 +204,7 @@ func (s *withoutServer) watched(b *testing.B, watchers, n int) cost {
 		})
 	}
 	_, bodies := s.images.make(b, n)
-	return timed(func() {
+	return benchtest.Timed(func() {
 		s.create(b, bodies)
 		seen.Wait()
 	})

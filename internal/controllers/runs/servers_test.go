@@ -9,11 +9,15 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/clusters"
 	"github.com/tidewaiter/tidewaiter/coreapi/imageruns"
@@ -361,6 +365,67 @@ func TestOracleOfBackups(t *testing.T) {
 			}
 			s.run()
 		})
+	}
+}
+
+// A store that is filled anew may lack stretches though it has the records that this server wrote
+// last: they were written after these. What runs is recorded again, and a gap says what is lost.
+func TestFillWithTheSameRecords(t *testing.T) {
+	truth, s := dbtest.NewTruth(), newServers(t, 1)
+	o := s.serve()
+	d := dbtest.OpenOptions(t, db.Options{Dir: t.TempDir(), Truth: truth})
+	s.open(o, d)
+	s.store = o.store
+	s.starts(o)
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := o.recorder.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	defer running.Wait()
+	defer stop()
+	await := func(what string, step time.Duration, done func() bool) {
+		t.Helper()
+		for begun := time.Now(); !done(); time.Sleep(time.Millisecond) {
+			if s.clock.Step(step); time.Since(begun) > time.Minute {
+				t.Fatal(what)
+			}
+		}
+	}
+	c := s.clusters[0]
+	await("not all is recorded", 0, func() bool {
+		return !slices.ContainsFunc(s.clusters, func(c *simulated) bool { return s.until(c.name).IsZero() })
+	})
+	records := func() clusters.ClusterRecords {
+		var all map[string]clusters.ClusterRecords
+		s.again(func() (err error) {
+			all, err = o.Records(t.Context())
+			return err
+		})
+		return all[c.name]
+	}
+	before, known := d.Fills(), records()
+	rev, err := truth.Head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.pod(c, podID{"ns0", "app0-0"}, s.running(c, podID{"ns0", "app0-0"}, 0, 1))
+	stored := func() bool {
+		obj, err := o.store.List(genericapirequest.WithNamespace(t.Context(), metav1.NamespaceAll), &internalversion.ListOptions{})
+		return err == nil && len(obj.(*imageruns.ImageRunList).Items) == 1 // it fails while the copy is filled
+	}
+	s.clock.Step(flushEvery) // once: a minute later, the records would be written, too
+	await("what began is not recorded", 0, stored)
+	lost := s.now()
+	if got := records(); !got.Same(known) {
+		t.Fatalf("the records changed from %+v to %+v: this shows little", known, got)
+	}
+	truth.Restore(rev, 1_000_000)
+	await("the store was put back, and what was lost is not recorded again", slow, func() bool { return d.Fills() > before && stored() })
+	if got := records(); len(got.GapsIn(lost, lost)) == 0 {
+		t.Errorf("it is not said that what was recorded at %s is lost: %+v", lost, got)
 	}
 }
 
