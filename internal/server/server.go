@@ -307,7 +307,10 @@ func (s *Server) newParts() *Parts {
 		},
 		Audit: s.Options.Audit,
 	}
-	p.Serve(s.NewStorage(map[string]runtime.StorageSerializer{imagev1.GroupName: imagejson.NewStorageSerializer(legacyscheme.Codecs)}), s.Options.DataDir)
+	p.Serve(s.NewStorage(map[string]runtime.StorageSerializer{
+		imagev1.GroupName:           imagejson.NewStorageSerializer(legacyscheme.Codecs),
+		clusters.GroupVersion.Group: imageruns.NewStorageSerializer(legacyscheme.Codecs),
+	}), s.Options.DataDir)
 	confirm := s.checks.Confirm
 	if s.etcd != nil {
 		confirm = s.checks.Share
