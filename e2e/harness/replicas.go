@@ -111,13 +111,16 @@ func balance(l net.Listener, addresses []string) {
 	}
 }
 
+// What a server says when it begins to lead, and when it leads no longer.
+const BeginsToLead, EndsToLead = "This server is now the leader", "This server is no longer the leader"
+
 // Leader waits until one of the servers that run leads, and returns which.
 func (r *Replicas) Leader(t testing.TB) (leader int) {
 	t.Helper()
 	Eventually(t, func() error {
 		for i, s := range r.Servers {
 			logs := s.Logs()
-			if leader = i; s.process.Running() && strings.Count(logs, "This server leads") > strings.Count(logs, "This server does not lead any more") {
+			if leader = i; s.process.Running() && strings.Count(logs, BeginsToLead) > strings.Count(logs, EndsToLead) {
 				return nil
 			}
 		}
