@@ -214,6 +214,7 @@ type metrics struct {
 	compactedRevisions       prometheus.Counter
 	expired                  prometheus.Counter
 	damaged                  prometheus.Counter
+	barrier                  prometheus.Histogram // nil without a store of several servers
 	gauges                   []gauge
 }
 

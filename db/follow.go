@@ -120,6 +120,7 @@ func (m *mirror) works() {
 	m.mu.Lock()
 	fault := m.fault
 	m.fault = nil
+	m.noteBehind()
 	m.mu.Unlock()
 	if fault != nil {
 		m.db.log.Info("the copy follows the shared store again", "dir", m.db.dir)
@@ -367,7 +368,9 @@ func (m *mirror) fill(ctx context.Context, id int64, replaced bool) error {
 		return err
 	}
 	m.works()
-	m.set(func() { m.applied, m.filling, m.mustFill, m.replaced, m.fills = rev, false, false, false, m.fills+1 })
+	m.set(func() {
+		m.applied, m.known, m.filling, m.mustFill, m.replaced, m.fills = rev, rev, false, false, false, m.fills+1
+	})
 	d.log.Info("the copy has been filled", "dir", d.dir, "revision", rev, "objects", read, "written", written, "took", d.clock.Now().Sub(begun).String())
 	return nil
 }

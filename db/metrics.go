@@ -53,8 +53,24 @@ func newMetrics(d *DB) *metrics {
 	return m
 }
 
+// addMirror adds the metrics of a database that is a copy of a store.
+func (m *metrics) addMirror(of *mirror) {
+	m.barrier = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "tidewaiter_db_copy_barrier_seconds", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
+		Help: "Time that a read waits until the copy has every write that was confirmed before it.",
+	})
+	m.gauges = append(m.gauges, gauge{
+		prometheus.NewDesc("tidewaiter_db_copy_lag_seconds", "How long the copy has not been known to have all that the store of all servers has; 0 while it has.", nil, nil),
+		func() float64 { return of.lag().Seconds() },
+	})
+}
+
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.commit, m.batch, m.read, m.lag, m.commitFailures, m.compactedRevisions, m.expired, m.damaged}
+	all := []prometheus.Collector{m.commit, m.batch, m.read, m.lag, m.commitFailures, m.compactedRevisions, m.expired, m.damaged}
+	if m.barrier != nil {
+		all = append(all, m.barrier)
+	}
+	return all
 }
 
 // Describe implements prometheus.Collector.

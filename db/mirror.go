@@ -43,6 +43,9 @@ type mirror struct {
 	replaced bool
 	changed  chan struct{} // closed when one of these changes
 	fault    error         // why following fails
+	known    int64         // the store is known to have reached this revision
+	silent   bool          // the store has not answered the last request for its revision
+	behind   time.Time     // since when the file may lack changes of the store; zero while it has all
 
 	pending map[string]*pendingWrite // running writes of this database, by key
 
@@ -59,11 +62,33 @@ type pendingWrite struct {
 }
 
 func newMirror(d *DB, s truth.Store) *mirror {
-	m := &mirror{db: d, store: s, applied: d.revision.Load(), filling: true, changed: make(chan struct{}), pending: map[string]*pendingWrite{}, stopFollowing: func() {}}
+	m := &mirror{db: d, store: s, applied: d.revision.Load(), filling: true, behind: d.clock.Now(), changed: make(chan struct{}), pending: map[string]*pendingWrite{}, stopFollowing: func() {}}
 	m.head.Head = m.askHead
 	m.unreadable.Logger = d.log
 	d.damaged = make(chan *DamagedError, maxDamaged)
+	d.metrics.addMirror(m)
 	return m
+}
+
+// lag returns how long the file may have lacked changes of the store; 0 while it has all that is
+// known of.
+func (m *mirror) lag() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.behind.IsZero() {
+		return 0
+	}
+	return m.db.clock.Now().Sub(m.behind)
+}
+
+// noteBehind notes whether the file has all that is known of the store. The caller holds mu.
+func (m *mirror) noteBehind() {
+	switch {
+	case !m.filling && !m.silent && m.fault == nil && m.applied >= m.known:
+		m.behind = time.Time{}
+	case m.behind.IsZero():
+		m.behind = m.db.clock.Now()
+	}
 }
 
 // askHead returns the store's head. If that is below the file's revision, the store was restored
@@ -76,6 +101,12 @@ func (m *mirror) askHead(ctx context.Context) (int64, error) {
 	if err == nil && !filling && head < had {
 		err = truth.ErrReplaced
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.silent = err != nil; !m.silent {
+		m.known = max(m.known, head)
+	}
+	m.noteBehind()
 	return head, err
 }
 
@@ -84,17 +115,19 @@ func (m *mirror) set(change func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	change()
+	m.noteBehind()
 	close(m.changed)
 	m.changed = make(chan struct{})
 }
 
-func (m *mirror) catchUp(ctx context.Context, since int64) (int64, error) {
+func (m *mirror) catchUp(ctx context.Context, seen int64) (int64, error) {
 	m.mu.Lock()
-	fills, has := m.fills, !m.filling && since > 0 && m.applied >= since
+	fills, has := m.fills, !m.filling && seen > 0 && m.applied >= seen
 	m.mu.Unlock()
 	if has {
 		return fills, nil
 	}
+	defer since(m.db.metrics.barrier, time.Now())
 	// A revision that another mirror reported is no later than the head.
 	head, err := m.head.Wait(ctx)
 	if errors.Is(err, truth.ErrReplaced) {

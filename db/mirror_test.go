@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	testclock "k8s.io/utils/clock/testing"
+
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/datafile"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
@@ -653,5 +655,35 @@ func TestMirrorsFile(t *testing.T) {
 	}
 	if _, err := db.Open(db.Options{Dir: own, Truth: store}); err == nil || !strings.Contains(err.Error(), "objects of its own") || !strings.Contains(err.Error(), "migrate --to-etcd") {
 		t.Errorf("a database of its own opened as a copy: %v", err)
+	}
+}
+
+// TestMirrorSaysHowFarItIsBehind: while the store does not answer, the metrics of a copy say for how
+// long. When it answers again and the copy has all, that is 0.
+func TestMirrorSaysHowFarItIsBehind(t *testing.T) {
+	store, clock := dbtest.NewTruth(), testclock.NewFakeClock(time.Now())
+	d := openMirror(t, store, t.TempDir(), func(o *db.Options) { o.Clock = clock })
+	behind := func() float64 { t.Helper(); return gauge(t, d, "copy_lag_seconds") }
+	mustPut(t, d, "/k/1", 0, "v")
+	if err := d.CatchUp(t.Context(), 0); err != nil || behind() != 0 {
+		t.Fatalf("%v: %v s behind", err, behind())
+	}
+	store.Stop()
+	if err := d.CatchUp(t.Context(), 0); err == nil {
+		t.Fatal("a store that is away answers")
+	}
+	clock.Step(90 * time.Second)
+	if got := behind(); got != 90 {
+		t.Errorf("%v s behind, want 90", got)
+	}
+	store.Start()
+	asked := make(chan error, 1)
+	go func() { asked <- d.CatchUp(t.Context(), 0) }()
+	eventually(t, "that the copy has all", func() bool {
+		clock.Step(100 * time.Millisecond) // following begins again after a pause by this clock
+		return behind() == 0
+	})
+	if err := <-asked; err != nil {
+		t.Error(err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 // alertCase is a metric by which an alert fires, with its labels besides those of the scrape.
 type alertCase struct {
 	metric, labels string
-	well, ill      string // values, a minute apart; "" for no series
+	well, ill      string // values, a minute apart; "" for no series; a sum comes with a count of a thousand a minute
 	carries, says  string // the label that the alert carries, and what its summary says
 }
 
@@ -26,6 +26,9 @@ var alertCases = map[string]alertCase{
 	"TidewaiterReadOnly":         {"tidewaiter_db_writable", "", "1x200", "0x200", "", "cannot write"},
 	"TidewaiterDiskFills":        {"tidewaiter_db_disk_free_bytes", "", "1073741824x200", "268435456x200", "", "has 256MiB left"},
 	"TidewaiterDataDamaged":      {"tidewaiter_db_damaged_reads_total", "", "3x200", "0x170 1x30", "", "met damage"},
+	"TidewaiterCopyBehind":       {"tidewaiter_db_copy_lag_seconds", "", "0x200", "0+60x200", "", "has not had all that etcd has"},
+	"TidewaiterNoLeader":         {"tidewaiter_leader", "", "1x200", "0x200", "", "None of several servers"},
+	"TidewaiterReadsWait":        {"tidewaiter_db_copy_barrier_seconds_sum", "", "0+1x200", "0+6000x200", "", "wait for etcd"},
 	"TidewaiterBackupsFail":      {"tidewaiter_db_backup_failures_total", "", "3x200", "0x100 1x100", "", "backup of Tidewaiter failed"},
 	"TidewaiterPoliciesBroken":   {"tidewaiter_policy_last_reload_successful", "", "1x200", "0x200", "", "Policy files of Tidewaiter cannot be read"},
 	"TidewaiterClusterAway":      {"tidewaiter_cluster_current", `cluster="prod"`, "1x200", "0x200", "prod", "in the cluster prod now"},
@@ -65,6 +68,9 @@ func TestAlerts(t *testing.T) {
 			if values != "" {
 				all = append(all, series{c.metric + "{" + labels + "}", values})
 			}
+			if of, isSum := strings.CutSuffix(c.metric, "_sum"); isSum {
+				all = append(all, series{of + "_count{" + labels + "}", "0+1000x200"})
+			}
 		}
 		return all
 	}
@@ -76,7 +82,7 @@ func TestAlerts(t *testing.T) {
 		for _, label := range regexp.MustCompile(`(\w+)=`).FindAllStringSubmatch(c.labels, -1) {
 			keys = append(keys, label[1])
 		}
-		shown := c.metric
+		shown := strings.TrimSuffix(c.metric, "_sum")
 		if len(keys) > 0 {
 			shown += "{" + strings.Join(keys, ",") + "}"
 		}

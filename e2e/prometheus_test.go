@@ -27,6 +27,11 @@ var rare = map[string]string{
 	"tidewaiter_admission_duration_seconds_bucket":           "no cluster asks about its pods",
 	"tidewaiter_admission_reviews_total":                     "no cluster asks about its pods",
 	"tidewaiter_cluster_current":                             "no cluster is followed",
+	"tidewaiter_db_copy_barrier_seconds_bucket":              "there is one server",
+	"tidewaiter_db_copy_barrier_seconds_count":               "there is one server",
+	"tidewaiter_db_copy_barrier_seconds_sum":                 "there is one server",
+	"tidewaiter_db_copy_lag_seconds":                         "there is one server",
+	"tidewaiter_leader":                                      "there is one server",
 	"tidewaiter_gone_running_images":                         "no cluster is followed",
 	"tidewaiter_outdated_pods":                               "no cluster is followed",
 	"tidewaiter_policy_reloads_total":                        "no policy changes",
@@ -178,7 +183,7 @@ scrape_configs:
 		if !slices.Contains(used, name) {
 			t.Errorf("%s is rare, and nothing shows it", name)
 		}
-		if !regexp.MustCompile("`" + strings.TrimSuffix(name, "_bucket") + "[`{]").Match(document) {
+		if !regexp.MustCompile("`" + regexp.MustCompile("_(bucket|sum|count)$").ReplaceAllString(name, "") + "[`{]").Match(document) {
 			t.Errorf("docs/reference/metrics.md has no %s", name)
 		}
 	}

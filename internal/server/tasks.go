@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
+	"github.com/tidewaiter/tidewaiter/internal/meter"
 	"github.com/tidewaiter/tidewaiter/internal/peers"
 )
 
@@ -50,12 +51,16 @@ func runAll(ctx context.Context, tasks []Task) error {
 	return running.Wait()
 }
 
+// leads is 1 while this one of several servers leads.
+var leads = meter.Gauge("", "leader", "1 while this server leads: it does what one of several servers does; 0 otherwise.")
+
 // lead runs tasks whenever this server leads, until ctx is done or a task fails.
 func lead(ctx context.Context, config *restclient.Config, identity string, tasks []Task) error {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
 	}
+	meter.Register(meter.Process, leads)
 	for ctx.Err() == nil {
 		ended := make(chan error, 1)
 		led := false
@@ -77,6 +82,7 @@ func lead(ctx context.Context, config *restclient.Config, identity string, tasks
 					defer stop()
 					context.AfterFunc(term, stop)
 					begun.Do(func() {}) // from now on the end of the tasks ends the term
+					leads.Set(1)
 					slog.Info("This server is now the leader and runs the singleton tasks", "identity", identity)
 					err := runAll(ctx, tasks)
 					if ctx.Err() != nil {
@@ -84,6 +90,7 @@ func lead(ctx context.Context, config *restclient.Config, identity string, tasks
 					} else if err == nil {
 						<-ctx.Done()
 					}
+					leads.Set(0)
 					ended <- err
 					cancel()
 				},
