@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"time"
@@ -11,7 +12,10 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/tidewaiter/tidewaiter/db/datafile"
+	"github.com/tidewaiter/tidewaiter/db/etcd"
+	"github.com/tidewaiter/tidewaiter/db/truth"
 	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/server"
 )
 
 func newDBCommand() *cobra.Command {
@@ -25,6 +29,7 @@ func newDBCommand() *cobra.Command {
 	}
 	var dataDir string
 	var output cli.Output
+	var shared etcd.Options
 	stats := &cobra.Command{
 		Use:   "stats",
 		Short: "Print objects, bytes and revisions of each resource, and how the file is used",
@@ -46,13 +51,19 @@ server may hold the directory.`,
 	output.AddFlag(stats, "a table", "json", "yaml")
 	check := &cobra.Command{
 		Use:   "check",
-		Short: "Look for damage in the database",
+		Short: "Look for damage in the database, or in an etcd that several servers share",
 		Long: `Look for damage in the database: SQLite's integrity check of every page. It reads
 the whole file, so it takes a while for a large one. A server may hold the
-directory.`,
-		Example: "  tidewaiter db check",
+directory.
+
+With --etcd-servers, it looks for values in etcd that no server can read, and reads no
+data directory. Servers may run meanwhile.`,
+		Example: "  tidewaiter db check\n  tidewaiter db check --etcd-servers http://10.0.0.1:2379",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(shared.Servers) > 0 {
+				return checkEtcd(cmd, shared)
+			}
 			if err := datafile.Check(cmd.Context(), dataDir); err != nil {
 				return err
 			}
@@ -64,8 +75,36 @@ directory.`,
 		c.Flags().StringVar(&dataDir, "data-dir", cli.DefaultDataDir, "data directory to look into")
 		cmd.AddCommand(c)
 	}
+	server.AddEtcdFlags(check.Flags(), &shared)
+	check.MarkFlagsMutuallyExclusive("data-dir", "etcd-servers")
 	return cmd
 }
+
+// checkEtcd looks for values that cannot be read in the etcd of several servers.
+func checkEtcd(cmd *cobra.Command, o etcd.Options) error {
+	store, err := etcd.New(o)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	asking, cancel := context.WithTimeout(cmd.Context(), etcdAnswers)
+	defer cancel()
+	if _, err := store.Identity(asking); err != nil {
+		return fmt.Errorf("etcd does not answer: %w", err)
+	}
+	if err := store.Readable(asking); err != nil {
+		return err
+	}
+	keys, err := truth.Check(cmd.Context(), store)
+	if err != nil {
+		return cli.WithHint(fmt.Errorf("%d keys below %s in etcd were read: %w", keys, o.Prefix, err), "write these values again, or delete them in etcd: docs/tasks/scale.md")
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d keys below %s in etcd are sound\n", keys, o.Prefix)
+	return err
+}
+
+// etcdAnswers is how long etcd may take to answer at the beginning.
+const etcdAnswers = 10 * time.Second
 
 func printStats(out io.Writer, s datafile.Stats) error {
 	w := printers.GetNewTabWriter(out)
