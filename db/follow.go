@@ -44,7 +44,7 @@ func (m *mirror) run() {
 			continue
 		}
 		known := false
-		m.set(func() { m.fault, known = err, m.fault != nil })
+		m.set(func() { m.fault, known, m.unsure = err, m.fault != nil, true })
 		if !known {
 			m.db.log.Error("the copy lags behind the shared store: following the store failed, will retry", "dir", m.db.dir, "err", err)
 		}
@@ -120,7 +120,6 @@ func (m *mirror) works() {
 	m.mu.Lock()
 	fault := m.fault
 	m.fault = nil
-	m.noteBehind()
 	m.mu.Unlock()
 	if fault != nil {
 		m.db.log.Info("the copy follows the shared store again", "dir", m.db.dir)
@@ -369,7 +368,7 @@ func (m *mirror) fill(ctx context.Context, id int64, replaced bool) error {
 	}
 	m.works()
 	m.set(func() {
-		m.applied, m.known, m.filling, m.mustFill, m.replaced, m.fills = rev, rev, false, false, false, m.fills+1
+		m.applied, m.known, m.unsure, m.filling, m.mustFill, m.replaced, m.fills = rev, rev, false, false, false, false, m.fills+1
 	})
 	d.log.Info("the copy has been filled", "dir", d.dir, "revision", rev, "objects", read, "written", written, "took", d.clock.Now().Sub(begun).String())
 	return nil

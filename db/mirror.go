@@ -44,7 +44,7 @@ type mirror struct {
 	changed  chan struct{} // closed when one of these changes
 	fault    error         // why following fails
 	known    int64         // the store is known to have reached this revision
-	silent   bool          // the store has not answered the last request for its revision
+	unsure   bool          // following has failed, or the store did not answer, since it last told its revision
 	behind   time.Time     // since when the file may lack changes of the store; zero while it has all
 
 	pending map[string]*pendingWrite // running writes of this database, by key
@@ -84,7 +84,7 @@ func (m *mirror) lag() time.Duration {
 // noteBehind notes whether the file has all that is known of the store. The caller holds mu.
 func (m *mirror) noteBehind() {
 	switch {
-	case !m.filling && !m.silent && m.fault == nil && m.applied >= m.known:
+	case !m.filling && !m.unsure && m.applied >= m.known:
 		m.behind = time.Time{}
 	case m.behind.IsZero():
 		m.behind = m.db.clock.Now()
@@ -103,7 +103,7 @@ func (m *mirror) askHead(ctx context.Context) (int64, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.silent = err != nil; !m.silent {
+	if m.unsure = err != nil; !m.unsure {
 		m.known = max(m.known, head)
 	}
 	m.noteBehind()

@@ -658,8 +658,8 @@ func TestMirrorsFile(t *testing.T) {
 	}
 }
 
-// TestMirrorSaysHowFarItIsBehind: while the store does not answer, the metrics of a copy say for how
-// long. When it answers again and the copy has all, that is 0.
+// TestMirrorSaysHowFarItIsBehind: while the store does not answer, the metrics of a copy say for
+// how long. When it answers again and the copy has all, that is 0.
 func TestMirrorSaysHowFarItIsBehind(t *testing.T) {
 	store, clock := dbtest.NewTruth(), testclock.NewFakeClock(time.Now())
 	d := openMirror(t, store, t.TempDir(), func(o *db.Options) { o.Clock = clock })

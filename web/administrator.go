@@ -223,6 +223,28 @@ func (c *Credentials) issueAdmin(now time.Time) error {
 	return writeCert(c.adminCertFile, cert)
 }
 
+// CreateShared makes the credentials that several servers share in the directory shared, which it
+// makes, too. It fails if the directory has an authority already.
+func CreateShared(shared string, now time.Time) error {
+	if err := os.MkdirAll(shared, 0o700); err != nil {
+		return err
+	}
+	unlock, err := lockDir(shared)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	c := credentialsIn(shared)
+	if _, err := os.Lstat(c.CAKeyFile); !errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(fmt.Errorf("%s has credentials already", shared), err)
+	}
+	if _, err := loadShared(shared, now); err != nil {
+		return err
+	}
+	_, err = ensureSigningKey(c.signFile, c.publicFile)
+	return err
+}
+
 // Rotation says what to replace besides the administrator's credential.
 type Rotation struct {
 	// SigningKey makes a new key for the tokens of service accounts. Tokens of the old

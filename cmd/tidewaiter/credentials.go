@@ -26,7 +26,7 @@ const rotatePatience = 30 * time.Second
 func newCredentialsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "credentials",
-		Short:   "Replace the administrator's credential",
+		Short:   "Replace the administrator's credential, or make what several servers share",
 		Example: "  tidewaiter credentials rotate",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -92,7 +92,34 @@ certificates stay valid. Watches opened with the old token or certificate end.`,
 	f.StringVar(&r.PKIDir, "pki-dir", "", "directory of the credentials that several servers share, as their flag --pki-dir")
 	f.BoolVar(&r.SigningKey, "signing-key", false, "also make a new key for service account tokens")
 	f.StringArrayVar(&r.Revoke, "revoke", nil, "file with a client certificate of this server's authority to revoke; may be repeated")
-	cmd.AddCommand(rotate)
+	cmd.AddCommand(rotate, newCredentialsCreateCommand())
+	return cmd
+}
+
+func newCredentialsCreateCommand() *cobra.Command {
+	var shared string
+	cmd := &cobra.Command{
+		Use:   "create",
+		Short: "Make the credentials that several servers share",
+		Long: `Make the directory that several servers have as --pki-dir: their authority, the
+administrator's token and certificate, and the key for service account tokens.
+Without it, the first of the servers makes them, if it can write the directory;
+a Secret of a cluster has to be made of them first.`,
+		Example: `  tidewaiter credentials create --pki-dir ./pki
+  kubectl create secret generic tidewaiter-pki --namespace tidewaiter --from-file=pki`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if shared == "" {
+				return cli.Misuse(errors.New("it is not said where to make them"), "--pki-dir DIRECTORY")
+			}
+			if err := web.CreateShared(shared, time.Now()); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s has the credentials that several servers share. Keep it secret: whoever has it is the administrator.\n", shared)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&shared, "pki-dir", "", "directory to make")
 	return cmd
 }
 

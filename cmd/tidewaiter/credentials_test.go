@@ -6,9 +6,11 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -242,6 +244,48 @@ func TestRotateWithoutServer(t *testing.T) {
 	}
 	if code := run(t.Context(), []string{"credentials", "rotate", "--data-dir", dir, "--revoke", filepath.Join(stranger, "pki", "admin.crt")}, nil, &stdout, &stderr); code == cli.ExitOK {
 		t.Error("a certificate of another authority was revoked")
+	}
+}
+
+// What credentials create makes is all that servers share: one that may only read it starts with
+// it, and it is not made twice.
+func TestCreateSharedCredentials(t *testing.T) {
+	t.Parallel()
+	shared := filepath.Join(t.TempDir(), "pki")
+	create := func() (int, string) {
+		t.Helper()
+		var stdout, stderr servertest.LogBuffer
+		code := run(t.Context(), []string{"credentials", "create", "--pki-dir", shared}, nil, &stdout, &stderr)
+		return code, stdout.String() + stderr.String()
+	}
+	if code, out := create(); code != cli.ExitOK || !strings.Contains(out, "Keep it secret") {
+		t.Fatalf("exit code %d: %s", code, out)
+	}
+	made := map[string]string{}
+	entries, err := os.ReadDir(shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		made[e.Name()] = string(mustRead(t, shared, e.Name()))
+	}
+	if code, out := create(); code == cli.ExitOK || !strings.Contains(out, "has credentials already") {
+		t.Errorf("the second time: exit code %d: %s", code, out)
+	}
+	if _, err := web.LoadSharedCredentials(t.TempDir(), shared, nil, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	entries, err = os.ReadDir(shared)
+	if err != nil || len(entries) != len(made) {
+		t.Errorf("a server has made %d files of %d: %v", len(entries), len(made), err)
+	}
+	for name, text := range made {
+		if string(mustRead(t, shared, name)) != text {
+			t.Errorf("a server has changed %s", name)
+		}
+	}
+	if made["sa.key"] == "" || made["sa.pub"] == "" {
+		t.Errorf("made without a key for tokens of service accounts: %q", slices.Sorted(maps.Keys(made)))
 	}
 }
 

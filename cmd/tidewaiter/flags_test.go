@@ -98,7 +98,8 @@ func verbs(cmd *cobra.Command) iter.Seq[*cobra.Command] {
 }
 
 // sharedFlags are the flags that several verbs have in the same words: those for a server, which
-// more than three verbs have, and those for registries, which three have.
+// more than three verbs have, and those for registries, which three have. Flags for etcd, which
+// three have, too, are explained with serve's.
 func sharedFlags(root *cobra.Command) (ofServer, ofRegistry []*pflag.Flag) {
 	var all []*pflag.Flag
 	for cmd := range verbs(root) {
@@ -113,6 +114,7 @@ func sharedFlags(root *cobra.Command) (ofServer, ofRegistry []*pflag.Flag) {
 		}
 		switch {
 		case slices.ContainsFunc(all[:i], same(f)): // it has been counted
+		case strings.HasPrefix(f.Name, "etcd-"):
 		case n > 3:
 			ofServer = append(ofServer, f)
 		case n == 3:

@@ -146,7 +146,7 @@ func TestOutputs(t *testing.T) {
 		t.Fatalf("nothing is recorded to have run: %v", err)
 	}
 	// These show no objects.
-	without := []string{"serve", "follow", "accept", "demo", "console", "backup", "migrate", "restore", "credentials rotate", "spool retry", "spool drop", "db check", "config check", "version"}
+	without := []string{"serve", "follow", "accept", "demo", "console", "backup", "migrate", "restore", "credentials create", "credentials rotate", "spool retry", "spool drop", "db check", "config check", "version"}
 	for _, verb := range verbsBelow(newRootCommand()) {
 		name := strings.TrimPrefix(verb.CommandPath(), "tidewaiter ")
 		if name == "explain" { // it asks no server: TestExplain

@@ -26,8 +26,8 @@ func (e *FaultsError) Error() string {
 }
 
 // Check reads all keys of a store as of one revision, a page at a time, and returns how many there
-// are. It fails with *FaultsError if a value cannot be read, or if keys share a revision, which only
-// another program writes. Servers may use the store meanwhile.
+// are. It fails with *FaultsError if a value cannot be read, or if keys share a revision, which
+// only another program writes. Servers may use the store meanwhile.
 func Check(ctx context.Context, s Store) (keys int, err error) {
 	faults := &FaultsError{}
 	found := func(format string, args ...any) {
