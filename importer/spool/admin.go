@@ -79,7 +79,7 @@ func (s *Queue[S, E]) Find(ctx context.Context, source S, key string) (job *job.
 
 // retried makes a job due now.
 func (s *Queue[S, E]) retried(r *record[S]) {
-	r.State, r.Due, r.Attempts = job.Waiting, s.now(), 0
+	r.State, r.Due, r.Lasts, r.Attempts = job.Waiting, s.now(), 0, 0
 }
 
 // Retry makes a job due now and forgets its attempts, dead or waiting. It fails

@@ -165,7 +165,7 @@ func (s *Queue[S, E]) due(now time.Time, n int, room job.Room, moves int64) (_ [
 			if s.leaving[e.ID] || s.busy(e.Key, now) {
 				continue
 			}
-			if e.Due.After(now) {
+			if left := e.Due.Sub(now); left > 0 && left <= e.waits { // more is left after this clock was set back
 				soon(e.Due)
 				break
 			}
@@ -285,7 +285,7 @@ func (s *Queue[S, E]) Fail(ctx context.Context, j *job.Job[S, E], f job.Failure)
 	f.Error = errorLine(f.Error)
 	state, wait := s.opts.after(j.Attempts, f)
 	err := s.withLease(ctx, j, func(r *record[S]) {
-		r.State, r.Due, r.Failed, r.Error, r.Unread, r.Holder = state, s.now()+wait.Milliseconds(), s.now(), f.Error, f.Unread, ""
+		r.State, r.Due, r.Lasts, r.Failed, r.Error, r.Unread, r.Holder = state, s.now()+wait.Milliseconds(), wait.Milliseconds(), s.now(), f.Error, f.Unread, ""
 	})
 	if err == nil && state == job.Dead {
 		s.reportDead(j, f)
@@ -297,7 +297,7 @@ func (s *Queue[S, E]) Fail(ctx context.Context, j *job.Job[S, E], f job.Failure)
 // that stops.
 func (s *Queue[S, E]) Release(ctx context.Context, j *job.Job[S, E]) error {
 	return s.withLease(ctx, j, func(r *record[S]) {
-		r.State, r.Due, r.Holder = job.Waiting, s.now(), ""
+		r.State, r.Due, r.Lasts, r.Holder = job.Waiting, s.now(), 0, ""
 		r.Attempts--
 	})
 }
@@ -327,7 +327,7 @@ func (s *Queue[S, E]) Hurry(ctx context.Context, host string) error {
 					return e, nil
 				}
 				return nil, job.ErrNoSuchJob
-			}, func(r *record[S]) { r.Due = s.now() })
+			}, func(r *record[S]) { r.Due, r.Lasts = s.now(), 0 })
 			if errors.Is(err, job.ErrNoSuchJob) {
 				return nil // another server has changed the job
 			}

@@ -260,6 +260,46 @@ func TestServersWhoseClocksDiffer(t *testing.T) {
 	}
 }
 
+// TestJobsOfServersWhoseClocksDiffer: a job that a server has taken whose clock is ten minutes off
+// is claimed at once by the owner of its registry, and tried again no later than that server meant.
+func TestJobsOfServersWhoseClocksDiffer(t *testing.T) {
+	for _, off := range []time.Duration{-10 * time.Minute, 10 * time.Minute} {
+		t.Run(off.String(), func(t *testing.T) {
+			store := dbtest.NewTruth()
+			former := &servers{self: "former", owned: map[string]bool{}}
+			owner := &servers{self: "owner", owned: map[string]bool{testHost: true}}
+			offClock, clock := clocktesting.NewFakeClock(start.Add(off)), clocktesting.NewFakeClock(start)
+			a := openSharedAt(t, store, spool.Options{Servers: former}, offClock, offClock)
+			b := openSharedAt(t, store, spool.Options{Servers: owner}, clock, clock)
+			a.enqueue(request("k", "", "p"))
+			held := claimed(b, 1)
+			if len(held) != 1 {
+				t.Fatal("a job that another server took is not due")
+			}
+			b.ok(b.Release(t.Context(), held[0]))
+			owner.set(func() { delete(owner.owned, testHost) })
+			former.set(func() { former.owned[testHost] = true })
+			if held = claimed(a, 1); len(held) != 1 {
+				t.Fatal("a job that another server gave back is not due")
+			}
+			a.ok(a.Fail(t.Context(), held[0], job.Failure{Error: "away", After: time.Minute}))
+			former.set(func() { delete(former.owned, testHost) })
+			owner.set(func() { owner.owned[testHost] = true })
+			_, err := b.List(t.Context(), "", 0, 0) // it has seen that
+			b.ok(err)
+			clock.Step(2 * time.Minute)
+			if held = claimed(b, 1); len(held) != 1 {
+				t.Fatal("a job that another server wanted to try again after a minute is not due after two")
+			}
+			b.ok(b.Release(t.Context(), held[0]))
+			clock.SetTime(clock.Now().Add(-10 * time.Minute))
+			if len(claimed(b, 1)) != 1 {
+				t.Error("after a server's clock was set back, what was due is not")
+			}
+		})
+	}
+}
+
 // laggingTruth is a store whose changes come late to one of its copies: when somebody asks how far
 // it is, if they are held.
 type laggingTruth struct {

@@ -115,7 +115,7 @@ type record[S job.Source] struct {
 	Attempts int               `json:"attempts,omitempty"`
 	Leases   int64             `json:"leases,omitempty"`
 	Holder   string            `json:"holder,omitempty"`
-	Lasts    int64             `json:"lasts,omitempty"` // how long the lease lasts from when it was written, in milliseconds
+	Lasts    int64             `json:"lasts,omitempty"` // how long the lease, or the wait, lasts from when it was written, in milliseconds
 	Error    string            `json:"error,omitempty"`
 	Unread   bool              `json:"unread,omitempty"`
 	Failed   int64             `json:"failed,omitempty"` // when the last attempt failed
@@ -127,8 +127,9 @@ type entry[S job.Source, E any] struct {
 	job.Job[S, E]
 	rev    int64
 	holder string
-	events []uint64 // their hashes
-	size   int      // of the events
+	waits  time.Duration // how long it was to wait when that was written
+	events []uint64      // their hashes
+	size   int           // of the events
 }
 
 // delivery is the IDs of events that came together, as it is stored.
@@ -345,10 +346,16 @@ func (s *Queue[S, E]) entryOf(id, rev int64, value []byte) *entry[S, E] {
 	if r.Failed > 0 {
 		e.Failed = time.UnixMilli(r.Failed).UTC()
 	}
-	if r.State == job.Leased && r.Holder != s.holder && r.Lasts > 0 {
-		// The clocks of two servers may differ, so a lease of another one ends by this server's
-		// clock: as long after it was seen here as it lasts.
+	// The clocks of two servers may differ.
+	switch {
+	case r.State == job.Leased && r.Holder != s.holder && r.Lasts > 0:
+		// A lease of another one ends by this server's clock: as long after it was seen here as it
+		// lasts.
 		e.Due = time.UnixMilli(s.now() + r.Lasts).UTC()
+	case r.State == job.Waiting:
+		// Nor does a job wait here for longer than the server meant that wrote it.
+		e.waits = time.Duration(r.Lasts) * time.Millisecond
+		e.Due = time.UnixMilli(min(r.Due, s.now()+r.Lasts)).UTC()
 	}
 	for _, event := range r.Events {
 		e.events = append(e.events, maphash.Bytes(s.seed, event))

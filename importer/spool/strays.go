@@ -66,13 +66,13 @@ func (p *Pushes) moveStrays(ctx context.Context) error {
 // stored it before.
 func takeOver(ctx context.Context, o *Outbox, r record[push.Source]) error {
 	moved := record[notification.To]{
-		State: r.State, Due: r.Due, Enqueued: r.Enqueued, Latest: r.Latest, Attempts: r.Attempts, Leases: r.Leases, Error: r.Error, Unread: r.Unread, Failed: r.Failed,
+		State: r.State, Due: r.Due, Lasts: r.Lasts, Enqueued: r.Enqueued, Latest: r.Latest, Attempts: r.Attempts, Leases: r.Leases, Error: r.Error, Unread: r.Unread, Failed: r.Failed,
 	}
 	if err := moved.Source.UnmarshalText([]byte(r.Source.Name)); err != nil {
 		return err
 	}
 	if r.State == job.Leased { // its worker is gone
-		moved.State, moved.Due = job.Waiting, o.now()
+		moved.State, moved.Due, moved.Lasts = job.Waiting, o.now(), 0
 	}
 	var ids []byte
 	for _, event := range r.Events {

@@ -65,6 +65,7 @@ func adoptSomeJobs(t db.Transaction) (rows int, err error) {
 		if j.State == job.Leased {
 			j.State, j.Due = job.Waiting, t.Now()
 		}
+		j.Lasts = max(j.Due-t.Now(), 0)
 		jobs = append(jobs, j)
 		return nil
 	}, "SELECT id, key, source, state, due, enqueued, latest, attempts, leases, error, unread FROM spool_jobs ORDER BY id LIMIT ?", int64(adoptJobs)); err != nil {
