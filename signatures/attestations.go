@@ -69,9 +69,9 @@ func isAttestation(s *imagev1.ImageSignature) bool { return s.Type == TypeAttest
 
 // demanded combines the attestations in a repository into one verdict, by a policy that demands
 // some. All demands must be met. The first one that is not met decides; the verdict's reason is
-// that of the best attestation of the demanded type.
-func (p verdictScope) demanded(by *policy.Policy, judged []judgement) annotation.Verdict {
-	v := annotation.Verdict{Verified: verdicts.VerifiedTrue, Reason: string(ReasonAttestationVerified)}
+// that of the best attestation of the demanded type. says is how informative it is, as in met.
+func (p verdictScope) demanded(by *policy.Policy, judged []judgement) (v annotation.Verdict, says int) {
+	v = annotation.Verdict{Verified: verdicts.VerifiedTrue, Reason: string(ReasonAttestationVerified)}
 	var there []string
 	for _, d := range by.Attestations {
 		var best *judgement
@@ -88,10 +88,13 @@ func (p verdictScope) demanded(by *policy.Policy, judged []judgement) annotation
 		v.Signers = nil
 		v.Verified, v.Reason, v.Message = p.unmet(by, d, best)
 		v.Message = printable.Line(v.Message, maxSummary)
-		return v
+		if best != nil {
+			says = best.informs()
+		}
+		return v, says
 	}
 	v.Message = printable.Line(fmt.Sprintf("in %s: all attestations that policy %q demands are there: %s", p.repository, by.ID(), strings.Join(there, ", ")), maxSummary)
-	return v
+	return v, says
 }
 
 // maxVouched bounds the vouched-for documents of one repository or tag.

@@ -23,7 +23,7 @@ import (
 
 // rules is the version of this package's rules, a part of AnnotationPolicy. A new version makes
 // servers compute every stored verdict again.
-const rules = "v11"
+const rules = "v12"
 
 // probeInterval is how long a condition that has not changed keeps its lastProbeTime, so that
 // judging again does not write every Image again.

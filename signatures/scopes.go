@@ -15,7 +15,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 	"github.com/tidewaiter/tidewaiter/internal/printable"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
-	"github.com/tidewaiter/tidewaiter/internal/table"
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
@@ -503,10 +502,10 @@ func (l leftOut) count(attestations bool) int {
 	return l.signatures
 }
 
-// summarize combines the verdicts on the signatures in a repository into one. If policies are not
-// met and all of these have an exception for the image's digest, the verdict is Excepted; if only
-// some have, it names the others. again is when the first relevant exception ends; zero if there is
-// none.
+// summarize combines the verdicts on the signatures in a repository into one. If requirements are
+// not met and a policy of each has an exception for the image's digest, the verdict is Excepted; if
+// only some have, it names the policies of the others. again is when the first relevant exception
+// ends; zero if there is none.
 func (p verdictScope) summarize(judged []judgement, leftOut leftOut, indexes Indexes, image *imagev1.Image, now time.Time) (v annotation.Verdict, again time.Time) {
 	v = p.bySignatures(judged, leftOut, indexes)
 	v.Vouches = vouched(judged)
@@ -514,13 +513,22 @@ func (p verdictScope) summarize(judged []judgement, leftOut leftOut, indexes Ind
 		return v, again
 	}
 	var unmet, by []string
-	for _, of := range p.policies {
-		if len(v.Unmet) > 0 && !slices.Contains(v.Unmet, of.ID()) {
+	for _, alternatives := range policy.Requirements(p.policies) {
+		if !isUnmet(v, alternatives[0]) {
 			continue
 		}
-		e, until, ok := of.Excepted(p.ref, image.Name, now)
-		if !ok {
-			unmet = append(unmet, of.ID())
+		var of *policy.Policy // with the exception that ends last
+		var e policy.Exception
+		var until time.Time
+		for _, one := range alternatives {
+			if its, ends, ok := one.Excepted(p.ref, image.Name, now); ok && ends.After(until) {
+				of, e, until = one, its, ends
+			}
+		}
+		if of == nil {
+			for _, one := range alternatives {
+				unmet = append(unmet, one.ID())
+			}
 			continue
 		}
 		by = append(by, fmt.Sprintf("policy %q excepts it until %s, by %s: %s", of.ID(), until.Format(time.RFC3339), e.By, e.Reason))
@@ -561,80 +569,34 @@ func (p verdictScope) misnamed(image *imagev1.Image, unmet []string, now time.Ti
 }
 
 // bySignatures combines the verdicts on the signatures in a repository into one. One trusted
-// signature is enough to meet a policy; of several policies, the one with the worst result decides.
-// If no signature is trusted, an index vouches for the image that lists it and is verified in the
-// repository by the same policies. Demanded attestations must have the image itself as their
-// subject. If the repository could not be searched completely, the verdict is Unknown, not
-// Unsigned. leftOut are the signatures that are left out.
+// signature is enough to meet a policy, and one of its alternatives to meet a group. Of several
+// requirements, the one with the worst result decides. If they are not all met, an index may vouch
+// for the image, see verifiedIndex. If the repository could not be searched completely, the verdict
+// is Unknown, not Unsigned. leftOut are the signatures that are left out.
 func (p verdictScope) bySignatures(judged []judgement, leftOut leftOut, indexes Indexes) annotation.Verdict {
-	v := annotation.Verdict{}
-	if len(p.policies) == 0 {
-		v = met(judged, "")
+	var all []required
+	for _, alternatives := range policy.Requirements(p.policies) {
+		all = append(all, p.require(alternatives, judged, leftOut))
 	}
-	var unmet []string
-	attested := true // all demanded attestations are there
-	for i, by := range p.policies {
-		next := met(judged, by.ID())
-		if len(by.Attestations) > 0 {
-			next = p.demanded(by, judged)
-			next.Attested = next.Verified
-			attested = attested && next.Verified == verdicts.VerifiedTrue
-		}
-		if next.Verified != verdicts.VerifiedTrue {
-			unmet = append(unmet, by.ID())
-		}
-		signers, worst := append(v.Signers, next.Signers...), verdicts.Worse(v.Attested, next.Attested)
-		if verdicts.Worse(v.Verified, next.Verified) != v.Verified || i == 0 {
-			v = next
-		}
-		v.Signers, v.Attested = signers, worst
+	if len(p.policies) == 0 { // no policy can be chosen
+		all = append(all, p.require(policy.Requirement{nil}, judged, leftOut))
 	}
-	demanded := v.Attested != ""
-	if !demanded {
+	v := p.combine(all)
+	if v.Verified != verdicts.VerifiedTrue {
+		v = p.byIndex(v, all, indexes)
+	}
+	v.Attested = ""
+	for _, r := range all {
+		v.Attested = verdicts.Worse(v.Attested, r.attested())
+	}
+	if v.Attested == "" {
 		v.Attested = p.attested(judged)
 	}
 	if (p.found.Unread != "" || p.found.Unusable != "") && v.Attested != verdicts.VerifiedTrue {
 		v.Attested = verdicts.VerifiedUnknown
 	}
-	v.Policy = p.policyNames()
-	if v.Verified == verdicts.VerifiedTrue {
-		slices.Sort(v.Signers)
-		v.Signers = slices.Compact(v.Signers)
-		v.Signers = v.Signers[:min(len(v.Signers), maxSigners)]
+	if verdicts.IsVerified(v.Verified) || v.Reason == string(ReasonIndexUnreadable) {
 		return v
-	}
-	v.Signers = nil
-	if len(unmet) < len(p.policies) {
-		v.Unmet = unmet
-	}
-	if attested && p.takesIndexes() {
-		index, err := p.verifiedIndex(indexes)
-		if err != nil {
-			v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonIndexUnreadable)
-			v.Message = printable.Line(fmt.Sprintf("in %s: whether an index vouches for it could not be read: %v", p.repository, err), maxSummary)
-			return v
-		}
-		if index != nil {
-			v.Unmet = nil
-			v.Verified, v.Index, v.Signers = verdicts.ByIndex, index.Name, annotation.JudgedAnywhere(index.Annotations)[p.key()].Signers
-			v.Reason = string(ReasonIndexVerified)
-			v.Message = fmt.Sprintf("in %s: listed by the index %s, which is verified there", p.repository, index.Name)
-			return v
-		}
-	}
-	if v.Verified == verdicts.Unsigned {
-		v.Reason, v.Message = p.onlyAttestations(judged)
-	}
-	switch {
-	case v.Verified == verdicts.Unsigned && leftOut.signatures > 0:
-		v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonSignaturesLeftOut)
-		v.Message = fmt.Sprintf("in %s: %s left out, none is stored", p.repository, table.Clause(leftOut.signatures, "signature", "were"))
-	case v.Verified == verdicts.VerifiedFalse && leftOut.count(demanded) > 0 && (leftOut.byOthers || p.namespace != ""):
-		v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonSignaturesLeftOut)
-		v.Message = fmt.Sprintf("in %s: no stored signature is trusted, and %d were left out: import the image again", p.repository, leftOut.count(demanded))
-		if demanded && v.Attested != verdicts.VerifiedTrue {
-			v.Attested = verdicts.VerifiedUnknown
-		}
 	}
 	for _, incomplete := range []struct {
 		why    string
@@ -648,24 +610,95 @@ func (p verdictScope) bySignatures(judged []judgement, leftOut leftOut, indexes 
 	return v
 }
 
-// takesIndexes reports whether a verified index can replace a signature of the image. It cannot if
-// a policy demands that platforms are signed themselves. It also cannot if the signature must name
-// the tag, because the index's signature names another tag.
-func (p verdictScope) takesIndexes() bool {
-	return len(p.policies) > 0 && p.tag == "" && !slices.ContainsFunc(p.policies, func(by *policy.Policy) bool {
-		return by.OwnSignatures || p.ref.Tag != "" && by.Identity.LooksAtTags()
-	})
+// combine combines what requirements have as their results. v.Attested is not set.
+func (p verdictScope) combine(all []required) (v annotation.Verdict) {
+	var unmet, spared, signers []string
+	for i, r := range all {
+		next := r.best()
+		if r.isMet() {
+			spared = append(spared, r.ids(func(o outcome) bool { return !o.isMet() })...)
+		} else {
+			unmet = append(unmet, r.ids(func(outcome) bool { return true })...)
+		}
+		for _, o := range r {
+			signers = append(signers, o.Signers...)
+		}
+		if verdicts.Worse(v.Verified, next.Verified) != v.Verified || i == 0 {
+			v = next
+		}
+	}
+	v.Policy, v.Spared, v.Signers = p.policyNames(), spared, nil
+	if v.Verified == verdicts.VerifiedTrue {
+		slices.Sort(signers)
+		signers = slices.Compact(signers)
+		v.Signers = signers[:min(len(signers), maxSigners)]
+		return v
+	}
+	if len(unmet) < len(p.policies) {
+		v.Unmet = unmet
+	}
+	return v
+}
+
+// byIndex returns the verdict if an index vouches for the image; if none does, it returns v. It
+// marks the policies that are met by the index.
+func (p verdictScope) byIndex(v annotation.Verdict, all []required, indexes Indexes) annotation.Verdict {
+	index, err := p.verifiedIndex(all, indexes)
+	if err != nil {
+		v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonIndexUnreadable)
+		v.Message = printable.Line(fmt.Sprintf("in %s: whether an index vouches for it could not be read: %v", p.repository, err), maxSummary)
+		return v
+	}
+	if index == nil {
+		return v
+	}
+	by := annotation.JudgedAnywhere(index.Annotations)[p.key()]
+	v.Unmet, v.Spared = nil, nil
+	for _, r := range all {
+		for i := range r {
+			r[i].byIndex = p.meetsByIndex(r[i], by)
+		}
+		v.Spared = append(v.Spared, r.ids(func(o outcome) bool { return !o.isMet() })...)
+	}
+	v.Verified, v.Index, v.Signers = verdicts.ByIndex, index.Name, by.Signers
+	v.Reason = string(ReasonIndexVerified)
+	v.Message = fmt.Sprintf("in %s: listed by the index %s, which is verified there", p.repository, index.Name)
+	return v
+}
+
+// takesIndexes reports whether a signature of an index that lists the image can meet a policy. It
+// cannot if the policy demands that platforms are signed themselves, or attestations, which must
+// have the image itself as their subject. It also cannot if the signature must name the tag,
+// because the index's signature names another tag.
+func (p verdictScope) takesIndexes(by *policy.Policy) bool {
+	return by != nil && p.tag == "" && isForPlatforms(by) && !(p.ref.Tag != "" && by.Identity.LooksAtTags())
+}
+
+// meetsByIndex reports whether an index meets the policy of an outcome for the image. v is the
+// verdict of the index.
+func (p verdictScope) meetsByIndex(o outcome, v annotation.Verdict) bool {
+	return p.takesIndexes(o.by) && !slices.Contains(v.Spared, o.by.ID())
 }
 
 // verifiedIndex finds an index that vouches: one that is verified by the same policies that cover
-// the image. Other policies may trust other signers.
-func (p verdictScope) verifiedIndex(indexes Indexes) (*imagev1.Image, error) {
+// the image, and meets, of each requirement that the image does not meet, a policy that takes
+// indexes. Other policies may trust other signers.
+func (p verdictScope) verifiedIndex(must []required, indexes Indexes) (*imagev1.Image, error) {
+	meets := func(takes func(outcome) bool) bool {
+		return !slices.ContainsFunc(must, func(r required) bool {
+			return !slices.ContainsFunc(r, func(o outcome) bool { return o.isMet() || takes(o) })
+		})
+	}
+	if !meets(func(o outcome) bool { return p.takesIndexes(o.by) }) {
+		return nil, nil
+	}
 	all, err := indexes(p.key())
 	if err != nil {
 		return nil, err
 	}
 	for _, index := range all {
-		if annotation.JudgedAnywhere(index.Annotations)[p.key()].Policy == p.policyNames() {
+		v := annotation.JudgedAnywhere(index.Annotations)[p.key()]
+		if v.Policy == p.policyNames() && meets(func(o outcome) bool { return p.meetsByIndex(o, v) }) {
 			return index, nil
 		}
 	}
@@ -674,9 +707,9 @@ func (p verdictScope) verifiedIndex(indexes Indexes) (*imagev1.Image, error) {
 
 // met combines the verdicts by one policy. If several decide alike, the reason comes from the most
 // informative one, whatever their order: a signature by a signer whom the policy names is more
-// informative than one by a stranger.
-func met(judged []judgement, by string) annotation.Verdict {
-	v, says := annotation.Verdict{Verified: verdicts.Unsigned}, 0
+// informative than one by a stranger. says is how informative it is.
+func met(judged []judgement, by string) (v annotation.Verdict, says int) {
+	v.Verified = verdicts.Unsigned
 	for _, j := range judged {
 		if j.by != by || j.attestation {
 			continue
@@ -691,7 +724,7 @@ func met(judged []judgement, by string) annotation.Verdict {
 			v.Signers = append(v.Signers, j.signers()...)
 		}
 	}
-	return v
+	return v, says
 }
 
 // Bounds of the record of one repository's verdict.
@@ -705,8 +738,9 @@ type Covered struct {
 	*policy.Policy
 	// Repository is where it covers the image, or a tag of it.
 	Repository string
-	// Unmet is true if, by the stored verdict, the image does not meet the policy there.
-	Unmet bool
+	// Unmet is true if, by the stored verdict, the image does not meet the policy there, nor an
+	// alternative to it. Spared is true if it meets only an alternative.
+	Unmet, Spared bool
 }
 
 // Covering returns the policies that judge an image, once for each scope.
@@ -715,8 +749,8 @@ func Covering(image *imagev1.Image, set *policy.Set) (all []Covered) {
 	for _, p := range judgingOf(image, set, nil).all() {
 		v := held[p.key()]
 		for _, of := range p.policies {
-			unmet := (v.Verified == verdicts.VerifiedFalse || v.Verified == verdicts.Unsigned) && (len(v.Unmet) == 0 || slices.Contains(v.Unmet, of.ID()))
-			all = append(all, Covered{of, p.repository, unmet})
+			unmet := (v.Verified == verdicts.VerifiedFalse || v.Verified == verdicts.Unsigned) && isUnmet(v, of)
+			all = append(all, Covered{of, p.repository, unmet, slices.Contains(v.Spared, of.ID())})
 		}
 	}
 	return all

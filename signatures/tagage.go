@@ -3,10 +3,12 @@ package signatures
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
@@ -25,8 +27,11 @@ func TagAge(tag reference.Reference, checked, now time.Time) string {
 }
 
 // TooOld returns the policies whose maximum tag age is exceeded, and a text that says why: for them
-// it is unknown where the tag leads now. A reference with a digest is never too old.
-func TooOld(by []*policy.Policy, asked reference.Reference, checked, now time.Time) (of []*policy.Policy, why string) {
+// it is unknown where the tag leads now. v is the verdict on the image of a digest, to which the
+// tag leads, at the time at; age is judged at the time now. Of alternatives, those count that vouch
+// for the image, and only if the age exceeds the bounds of all of them; if none vouches, each
+// counts. A reference with a digest is never too old.
+func TooOld(by []*policy.Policy, v annotation.Verdict, asked reference.Reference, digest string, checked, at, now time.Time) (of []*policy.Policy, why string) {
 	if asked.Tag == "" || asked.Digest != "" {
 		return nil, ""
 	}
@@ -34,10 +39,19 @@ func TooOld(by []*policy.Policy, asked reference.Reference, checked, now time.Ti
 	if tags.IsAhead(checked, now) {
 		age = math.MaxInt64
 	}
-	for _, p := range by {
-		if p.Admission.IsTooOld(age) {
-			of = append(of, p)
-			why = fmt.Sprintf("%s, and policy %q allows %s", TagAge(asked, checked, now), p.ID(), p.Admission.MaxTagAge)
+	for _, r := range policy.Requirements(by) {
+		among := Vouching(r, v, asked, digest, at)
+		if slices.ContainsFunc(among, func(p *policy.Policy) bool { return !p.Admission.IsTooOld(age) }) {
+			continue
+		}
+		if len(among) == 0 {
+			among = r
+		}
+		for _, p := range among {
+			if p.Admission.IsTooOld(age) {
+				of = append(of, p)
+				why = fmt.Sprintf("%s, and policy %q allows %s", TagAge(asked, checked, now), p.ID(), p.Admission.MaxTagAge)
+			}
 		}
 	}
 	return of, why

@@ -12,7 +12,8 @@ import (
 
 // TagMoved returns the policies that forbid the move of a tag, and a text that explains why the
 // image to which it leads does not meet them. It returns none if move is nil, or if the reference
-// has a digest and so does not depend on its tag.
+// has a digest and so does not depend on its tag. That a tag must not move is a prohibition: an
+// alternative that allows the move does not lift it.
 func TagMoved(by []*policy.Policy, asked reference.Reference, move *tags.Move) (of []*policy.Policy, why string) {
 	if move == nil || asked.Tag == "" || asked.Digest != "" {
 		return nil, ""

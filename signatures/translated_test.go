@@ -97,16 +97,18 @@ func TestTranslatedPolicies(t *testing.T) {
 	}
 	release := "https://github.com/acme/shared/.github/workflows/build.yml@refs/tags/v1"
 	stranger := workflow("https://github.com/acme-inc/app/.github/workflows/build.yml@refs/heads/main", "acme/app")
+	annSigned := *keyless("ann@example.com", accounts, nil, sign)
 	// by the name of the first policy of a block
 	cases := map[string]struct{ trusted, other []found }{
 		"workflow":     {trusted: []found{{workflow(release, "acme/app")}}, other: []found{{workflow(release, "acme/lib")}, {stranger}}},
 		"scanned":      {trusted: []found{{scan("release@example.com", "https://scanner.example.com")}}, other: []found{{scan("release@example.com", "https://other.example.com")}, {scan("dev@example.com", "https://scanner.example.com")}}},
 		"both-key":     {trusted: []found{{by(alice), workflow(release, "acme/app")}}, other: []found{{by(alice)}, {workflow(release, "acme/app")}, {by(alice), stranger}}},
+		"either-key":   {trusted: []found{{by(alice)}, {annSigned}, {by(alice), annSigned}, {by(bob), annSigned}}, other: []found{{by(bob)}, {*keyless("dev@example.com", accounts, nil, sign)}, {by(bob), *keyless("ann@example.com", actions, nil, sign)}}},
 		"alice-or-bob": {trusted: []found{{by(alice), by(bob)}, {by(alice), by(carol)}, {by(bob), by(carol)}, {by(alice), by(bob), by(carol)}}, other: []found{{by(alice)}, {by(bob)}, {by(carol)}}},
 		"mirror":       {trusted: []found{{named("vendor.example.com/app:v1")}}, other: []found{{named("registry.example.com/demo/app:v1")}, {named("vendor.example.com/other:v1")}}},
 		"nobody":       {other: []found{{by(alice)}, {by(alice), workflow(release, "acme/app"), named("vendor.example.com/app:v1")}}},
 		"acme":         {trusted: []found{{notarizedBy("acme")}}, other: []found{{notarizedBy("other")}}},
-		"ann":          {trusted: []found{{*keyless("ann@example.com", accounts, nil, sign)}}, other: []found{{*keyless("ann@example.com", actions, nil, sign)}, {*keyless("dev@example.com", accounts, nil, sign)}}},
+		"ann":          {trusted: []found{{annSigned}}, other: []found{{*keyless("ann@example.com", actions, nil, sign)}, {*keyless("dev@example.com", accounts, nil, sign)}}},
 	}
 	ours, theirs := translations(t)
 	for _, block := range ours {

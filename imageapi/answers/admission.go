@@ -71,17 +71,17 @@ func (a *Answerer) Admit(ctx context.Context, cluster, namespace string, ref ref
 		return j, nil
 	}
 	led := s.ledTo(m.tag, m.image.Name)
-	_, j.Findings, err = s.verdict(ctx, m.image, m.ref, led, namespace)
+	_, judged, err := s.verdict(ctx, m.image, m.ref, led, namespace)
 	if err != nil {
 		return j, err
 	}
-	// first ask the registry where the tag leads
-	if stale, why := signatures.TooOld(by, m.ref, led.Checked, a.now()); len(stale) > 0 {
+	j.Findings = judged.Findings
+	if len(judged.Stale) > 0 { // first ask the registry where the tag leads
 		missing, err := a.imported(ctx, cluster, m.ref)
 		if err != nil {
 			return j, err
 		}
-		missing.judgement(&j, stale, "Unknown: "+missing.because(why))
+		missing.judgement(&j, judged.Stale, "Unknown: "+missing.because(judged.TooOld))
 	}
 	return j, nil
 }

@@ -1,6 +1,7 @@
 package answers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -100,6 +101,9 @@ type demand struct {
 	second, own, mirror bool
 	// what the first demands instead of a key: a workflow, and who has called it
 	keyless, caller bool
+	// whether another signer is an alternative to the first, by a policy with the same admission, or
+	// must have signed, too
+	alternative, also bool
 }
 
 // workflow is one that others call.
@@ -130,6 +134,12 @@ func (d demand) set(t testing.TB, key, other *signaturestest.Key, fulcio *signat
 	}
 	if d.excepts {
 		document += fmt.Sprintf("  exceptions:\n  - {images: [%q], until: %q, by: ann, reason: soon}\n", testDigest, testNow.Add(365*24*time.Hour).Format(time.RFC3339))
+	}
+	if d.alternative || d.also {
+		document += strings.Replace(signaturestest.Document("more", scopes, trust, identity), "metadata: {", fmt.Sprintf("metadata: {annotations: {%s: %q, %s: %q}, ", policy.AdmissionAnnotation, cmp.Or(d.mode, policy.ModeEnforce), policy.UnknownAnnotation, cmp.Or(d.unknown, policy.UnknownDeny)), 1)
+	}
+	if d.alternative {
+		document = strings.ReplaceAll(document, "spec:\n", "spec:\n  alternatives: release\n")
 	}
 	if d.second {
 		document += signaturestest.Document("second", scopes, trust, identity)
@@ -179,6 +189,8 @@ func (d demand) stricter() (all []demand) {
 	add(func(d *demand) (more bool) { more, d.second = !d.second, true; return more })
 	add(func(d *demand) (more bool) { more, d.own = !d.own, true; return more })
 	add(func(d *demand) (more bool) { more, d.caller = d.keyless && !d.caller, true; return more })
+	add(func(d *demand) (more bool) { more, d.alternative = d.alternative, false; return more })
+	add(func(d *demand) (more bool) { more, d.alternative, d.also = d.alternative, false, true; return more })
 	return all
 }
 
@@ -302,7 +314,9 @@ func TestMoreDemandedIsNeverLooser(t *testing.T) {
 						old.age = "10s"
 						keyless, caller := d, d
 						keyless.keyless, caller.keyless, caller.caller = true, true, true
-						demands = append(demands, attests, own, mirror, immutable, old, keyless, caller)
+						either, eitherOld, eitherExcepts := d, old, d
+						either.alternative, eitherOld.alternative, eitherExcepts.alternative, eitherExcepts.excepts = true, true, true, true
+						demands = append(demands, attests, own, mirror, immutable, old, keyless, caller, either, eitherOld, eitherExcepts)
 					}
 				}
 			}

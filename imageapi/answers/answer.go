@@ -18,7 +18,6 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
-	"github.com/tidewaiter/tidewaiter/internal/admit"
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
@@ -451,9 +450,10 @@ func (s *session) judged(ctx context.Context, a *Answer, q Question, m *resolved
 	}
 }
 
-// verdict returns the verdict on an Image for a reference with a tag or a digest, and the findings
-// for admission. All verdicts come from here. led is taken from the tag's history.
-func (s *session) verdict(ctx context.Context, image *imagev1.Image, ref reference.Reference, led Led, namespace string) (*Verdict, admit.Findings, error) {
+// verdict returns the verdict on an Image for a reference with a tag or a digest, and the judgement,
+// which has the findings for admission. All verdicts come from here. led is taken from the tag's
+// history.
+func (s *session) verdict(ctx context.Context, image *imagev1.Image, ref reference.Reference, led Led, namespace string) (*Verdict, Judgement, error) {
 	vouching := s.verifiedIndexes
 	if s.vouching != nil {
 		vouching = s.vouching
@@ -463,11 +463,11 @@ func (s *session) verdict(ctx context.Context, image *imagev1.Image, ref referen
 		Indexes: func(key string) ([]*imagev1.Image, error) { return vouching(ctx, key, image.Name) },
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, Judgement{}, err
 	}
 	v, covering := j.Verdict, ids(j.Covering)
 	out := &Verdict{
-		Reference: ref.String(), Verified: v.Verified, Policies: covering, Missing: v.Unmet, Reason: v.Reason, Message: v.Message,
+		Reference: ref.String(), Verified: v.Verified, Policies: covering, Missing: v.Unmet, Spared: v.Spared, Reason: v.Reason, Message: v.Message,
 		Signers: v.Signers, Index: v.Index, Until: v.Until, Attested: v.Attested,
 	}
 	if v.Verified == verdicts.Unsigned && v.Message == "" {
@@ -476,7 +476,7 @@ func (s *session) verdict(ctx context.Context, image *imagev1.Image, ref referen
 	if len(out.Missing) == 0 && !verdicts.IsVerified(v.Verified) {
 		out.Missing = covering
 	}
-	return out, j.Findings, nil
+	return out, j, nil
 }
 
 // ErrNotStarted is the reason why further pods may run an image although all pods are known.

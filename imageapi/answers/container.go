@@ -315,7 +315,7 @@ func (a *Answerer) Judge(ctx context.Context, image *imagev1.Image, asked refere
 
 // held is the verdict as Images hold it.
 func (v *Verdict) held() annotation.Verdict {
-	return annotation.Verdict{Verified: v.Verified, Reason: v.Reason, Message: v.Message, Policy: strings.Join(v.Policies, ","), Unmet: v.Missing, Signers: v.Signers, Index: v.Index, Until: v.Until, Attested: v.Attested}
+	return annotation.Verdict{Verified: v.Verified, Reason: v.Reason, Message: v.Message, Policy: strings.Join(v.Policies, ","), Unmet: v.Missing, Spared: v.Spared, Signers: v.Signers, Index: v.Index, Until: v.Until, Attested: v.Attested}
 }
 
 // Place returns the Image whose verdict a container has, and the place of the verdict: the

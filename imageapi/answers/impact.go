@@ -330,12 +330,12 @@ func (f *projection) judged(ctx context.Context, image *imagev1.Image, hidden bo
 		if again == nil {
 			again = f.verified(ctx, image)
 		}
-		v, found, err := f.after.verdict(ctx, again, p.ref, p.led, p.namespace)
+		v, j, err := f.after.verdict(ctx, again, p.ref, p.led, p.namespace)
 		if err != nil {
 			f.doubtImage(image.Name, by, err)
 			continue
 		}
-		row.After = ImpactSide{State: p.state, Verdict: v, Admission: found.Worst().String()}
+		row.After = ImpactSide{State: p.state, Verdict: v, Admission: j.Findings.Worst().String()}
 		if v.Verified != was.Verified || row.After.Admission != row.Before.Admission {
 			rows = append(rows, row)
 		}
@@ -363,11 +363,11 @@ func (f *projection) row(ctx context.Context, image *imagev1.Image, p place, eff
 		row.After = row.Before
 		return row, nil
 	}
-	v, found, err := f.before.verdict(ctx, image, p.ref, p.led, p.namespace)
+	v, j, err := f.before.verdict(ctx, image, p.ref, p.led, p.namespace)
 	if err != nil {
 		return row, err
 	}
-	row.Before = ImpactSide{State: p.state, Verdict: v, Admission: found.Worst().String()}
+	row.Before = ImpactSide{State: p.state, Verdict: v, Admission: j.Findings.Worst().String()}
 	row.After = row.Before
 	return row, nil
 }

@@ -50,6 +50,11 @@ func (a *Answerer) scenarios(ctx context.Context, spec *ImpactReviewSpec) (now, 
 		if future.set, err = set.With(all...); err != nil {
 			return now, then, invalid("applyPolicies", err)
 		}
+		for _, p := range all {
+			if scopes := future.set.Alone(p); len(scopes) > 0 {
+				future.alone = append(future.alone, printable.Line(fmt.Sprintf("no other policy of the alternatives %q has the scope %s: is the group of the policy %s misspelt?", p.Alternatives, strings.Join(scopes, " or "), p.ID()), maxText))
+			}
+		}
 	case spec.RemovePolicy != "":
 		key := types.NamespacedName{Name: spec.RemovePolicy}
 		if namespace, name, ok := strings.Cut(spec.RemovePolicy, "/"); ok {
@@ -86,6 +91,7 @@ type scenario struct {
 	revoked     policy.Signers // they are no longer trusted
 	// policies that are applied and cover no reference that was seen so far
 	unseen []*policy.Policy
+	alone  []string // what to say of policies that are applied, and have no alternative in their group
 }
 
 // sees notes a reference that is known.
@@ -124,12 +130,12 @@ func (s scenario) namespaces(asked reference.Reference) []string {
 }
 
 // uncovering warns, after images were judged, that the scope of an applied policy may be misspelt
-// if it covers no known image.
+// if it covers no known image. It also warns of a group of alternatives with one policy.
 func (s scenario) uncovering() (all []string) {
 	for _, p := range s.unseen {
 		all = append(all, printable.Line(fmt.Sprintf("no image, tag or pod is known in the scopes of the policy %s (%s): are they spelt as references have them?", p.ID(), strings.Join(p.Scopes, ", ")), maxText))
 	}
-	return all
+	return append(all, s.alone...)
 }
 
 // unmet warns, after images were judged, about revoked signers that may be misspelt.

@@ -126,7 +126,7 @@ func (f *projection) turnsFor(ctx context.Context, image, again *imagev1.Image, 
 			if err != nil {
 				return false, err
 			}
-			turns[namespace] = is.Verified != was.Verified || before.Worst() != after.Worst()
+			turns[namespace] = is.Verified != was.Verified || before.Findings.Worst() != after.Findings.Worst()
 		}
 		if turns[namespace] {
 			return true, nil

@@ -70,8 +70,10 @@ type Judgement struct {
 	Covering []*policy.Policy
 	// Findings are the policies because of which admission does not simply admit the image.
 	Findings admit.Findings
-	// TooOld is why the registry must be asked first where the tag leads; "" if it need not.
+	// TooOld is why the registry must be asked first where the tag leads, by the policies Stale; "" if
+	// it need not.
 	TooOld string
+	Stale  []*policy.Policy
 }
 
 // ReasonTagTooOld is the reason of a verdict if a policy bounds the time since the registry
@@ -107,12 +109,12 @@ func judge(set *policy.Set, now, ages time.Time, q Asked) Judgement {
 		return Judgement{Verdict: signatures.AskAnyway(q.Image, q.Reference)}
 	}
 	v := signatures.Ask(q.Image, q.Reference, q.Namespace, set, now, q.Indexes)
-	j := Judgement{Verdict: v, Covering: by, Findings: findings(by, v, q.Reference, now)}
+	j := Judgement{Verdict: v, Covering: by, Findings: findings(by, v, q, now)}
 	if q.Reference.Digest != "" {
 		return j
 	}
-	var stale []*policy.Policy
-	stale, j.TooOld = signatures.TooOld(by, q.Reference, q.Tag.Checked, ages)
+	stale, why := signatures.TooOld(by, v, q.Reference, q.Image.Name, q.Tag.Checked, now, ages)
+	j.TooOld, j.Stale = why, stale
 	for i, f := range j.Findings {
 		if !slices.ContainsFunc(stale, func(p *policy.Policy) bool { return p.ID() == f.Policy }) {
 			j.Findings[i].Reason += "; " + signatures.TagAge(q.Reference, q.Tag.Checked, ages)
@@ -130,7 +132,7 @@ func judge(set *policy.Set, now, ages time.Time, q Asked) Judgement {
 	if verdicts.IsVerified(v.Verified) || v.Verified == verdicts.Excepted {
 		j.Verdict = annotation.Verdict{
 			Verified: verdicts.VerifiedUnknown, Reason: ReasonTagTooOld, Message: j.TooOld + "; what it led to is " + v.Verified,
-			Unmet: ids(stale), Signers: v.Signers, Index: v.Index, Until: v.Until, Attested: v.Attested,
+			Unmet: ids(stale), Spared: v.Spared, Signers: v.Signers, Index: v.Index, Until: v.Until, Attested: v.Attested,
 		}
 	} else {
 		j.Verdict.Message = cmp.Or(v.Message, "it has no signature in "+q.Reference.Name()) + "; " + j.TooOld
@@ -171,7 +173,7 @@ func (j *Judgement) moved(by []*policy.Policy, q Asked) {
 	}
 	j.Verdict = annotation.Verdict{
 		Verified: verified, Reason: ReasonTagMoved, Message: why + "; " + what + " is " + v.Verified + " by itself",
-		Unmet: ids(of), Signers: v.Signers, Index: v.Index, Attested: v.Attested,
+		Unmet: ids(of), Spared: v.Spared, Signers: v.Signers, Index: v.Index, Attested: v.Attested,
 	}
 	if v.Verified == verdicts.VerifiedUnknown {
 		j.Verdict.Message = why + "; and " + v.Message
@@ -190,19 +192,22 @@ func ids(policies []*policy.Policy) (all []string) {
 	return all
 }
 
-// findings returns a finding for each policy that is not met according to a verdict.
-func findings(by []*policy.Policy, v annotation.Verdict, asked reference.Reference, now time.Time) (found admit.Findings) {
+// findings returns a finding for each policy that is not met according to a verdict. If no
+// alternative of a group is met, each has one, so that the strictest of them decides.
+func findings(by []*policy.Policy, v annotation.Verdict, q Asked, now time.Time) (found admit.Findings) {
 	if verdicts.IsVerified(v.Verified) {
 		return nil
 	}
-	reason := fmt.Sprintf("%s: %s", v.Verified, cmp.Or(v.Message, "it has no signature in "+asked.Bare().String()))
+	reason := fmt.Sprintf("%s: %s", v.Verified, cmp.Or(v.Message, "it has no signature in "+q.Reference.Bare().String()))
 	for _, p := range by {
 		if len(v.Unmet) > 0 && !slices.Contains(v.Unmet, p.ID()) {
 			continue
 		}
 		switch {
 		case v.Verified == verdicts.Excepted:
-			found = append(found, excepted(p, v, now))
+			if _, _, its := p.Excepted(q.Reference, q.Image.Name, now); its {
+				found = append(found, excepted(p, v, now))
+			}
 		case v.Verified == verdicts.VerifiedUnknown && !signatures.Forced(v):
 			found = append(found, unknownTo(p, reason))
 		default:

@@ -372,6 +372,10 @@ type Verdict struct {
 	//
 	// +listType=atomic
 	Missing []string `json:"missing,omitempty"`
+	// Spared are those that are not met and need not be, because an alternative to each is met.
+	//
+	// +listType=atomic
+	Spared []string `json:"spared,omitempty"`
 	// Reason and Message explain it.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`

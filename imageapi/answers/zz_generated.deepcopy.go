@@ -862,6 +862,11 @@ func (in *Verdict) DeepCopyInto(out *Verdict) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.Spared != nil {
+		in, out := &in.Spared, &out.Spared
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Signers != nil {
 		in, out := &in.Signers, &out.Signers
 		*out = make([]string, len(*in))

@@ -98,7 +98,7 @@ func New(namespace, name string, spec *DocumentSpec) (*Policy, error) {
 }
 
 // Nobody returns a policy for an API object that New refuses. It covers the valid scopes of the
-// object, and trusts nobody.
+// object, and trusts nobody. It is no alternative to another policy, so that no image meets it.
 func Nobody(namespace, name string, spec *DocumentSpec) *Policy {
 	b := &builder{doc: &decoded{}}
 	p := &Policy{Namespace: namespace, Name: name, Sigstore: nobody{}, Identity: Identity{match: MatchRepoDigestOrExact}}
@@ -143,6 +143,9 @@ func (b *builder) build() (*Policy, error) {
 	}
 	var err error
 	if p.Scopes, err = b.scopes(d.Spec.Scopes); err != nil {
+		return nil, err
+	}
+	if p.Alternatives, err = b.alternatives(d.Spec.Alternatives); err != nil {
 		return nil, err
 	}
 	if p.Identity, err = b.identity(d.Spec.Policy.SignedIdentity); err != nil {

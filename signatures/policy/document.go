@@ -44,6 +44,10 @@ type DocumentSpec struct {
 	Scopes []string `json:"scopes"`
 	// Policy is who must have signed.
 	Policy DocumentPolicy `json:"policy"`
+	// Alternatives, ours, is the name of a group: a DNS label, such as release. Of the policies of a
+	// group that cover a reference, it is enough to meet one. A group has policies of one kind and,
+	// for an ImagePolicy, of one namespace.
+	Alternatives string `json:"alternatives,omitempty"`
 	// Exceptions, ours, are at most 64, each of which lets images through until it ends.
 	//
 	// +listType=atomic

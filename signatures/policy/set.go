@@ -38,6 +38,9 @@ type Policy struct {
 	// Attestations, if any, are demanded in place of a signature.
 	Attestations []*attestation.Demand
 
+	// Alternatives is the policy's group; "" if the policy must be met. See [Requirements].
+	Alternatives string
+
 	// OwnSignatures is true if the signature of an index does not count for its platforms.
 	OwnSignatures bool
 
@@ -134,7 +137,7 @@ type Set struct {
 const maxSharing = 16
 
 // NewSet returns a Set. Two policies with the same name are an error. As on OpenShift, an image
-// must meet all policies that share a scope.
+// must meet all policies that share a scope, but of each group of alternatives only one.
 func NewSet(policies []*Policy) (*Set, error) {
 	s := &Set{byScope: map[string][]*Policy{}, inNamespaces: map[string][]*Policy{}}
 	var errs []error
@@ -198,7 +201,7 @@ func (p *Policy) tooManyShare(scope string, sharing []*Policy) error {
 	if n != maxSharing+1 {
 		return nil
 	}
-	return p.refused("spec.scopes", "%q is a scope of more than %d policies, all of which must be met: use fewer", scope, maxSharing)
+	return p.refused("spec.scopes", "%q is a scope of more than %d policies, and each costs a verification of each signature: use fewer", scope, maxSharing)
 }
 
 func byName(a, b *Policy) int {
@@ -254,8 +257,8 @@ func (s *Set) Hash() string {
 }
 
 // For returns the policies for an image, in the order of their names: only those with the most
-// specific scope. The image must meet all of them. If no policy covers the image, it returns none.
-// The slice must not be changed.
+// specific scope. [Requirements] says what the image must meet. If no policy covers the image, it
+// returns none. The slice must not be changed.
 func (s *Set) For(r reference.Reference) []*Policy {
 	if s == nil || len(s.byScope) == 0 {
 		return nil

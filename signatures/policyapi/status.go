@@ -103,6 +103,7 @@ type part struct {
 	repo   uint64 // 0 if it is not remembered
 	policy int32  // its place in the set
 	unmet  bool
+	spared bool
 }
 
 func newCount(set *policy.Set, at time.Time) *count {
@@ -118,7 +119,7 @@ func newCount(set *policy.Set, at time.Time) *count {
 func (c *count) add(name string, covering []signatures.Covered) {
 	parts := make([]part, 0, len(covering))
 	for _, by := range covering {
-		p := part{policy: c.policies[by.Key()], unmet: by.Unmet}
+		p := part{policy: c.policies[by.Key()], unmet: by.Unmet, spared: by.Spared}
 		repo := maphash.String(c.seed, by.ID()+" "+by.Repository)
 		if _, known := c.repos[repo]; known || len(c.repos) < maxCounted {
 			p.repo = repo
@@ -148,18 +149,22 @@ func (c *count) remove(name string) {
 	}
 }
 
-// change adds the parts of an image, or subtracts them. Parts that differ only in unmet count once.
+// change adds the parts of an image, or subtracts them. Parts that differ only in how the policy is
+// met count once.
 func (c *count) change(parts []part, by int) {
 	for len(parts) > 0 {
-		now, unmet, n := &c.now[parts[0].policy], false, 0
+		now, unmet, spared, n := &c.now[parts[0].policy], false, false, 0
 		for ; n < len(parts) && parts[n].policy == parts[0].policy; n++ {
-			unmet = unmet || parts[n].unmet
+			unmet, spared = unmet || parts[n].unmet, spared || parts[n].spared
 			if repo := parts[n].repo; repo != 0 && (n == 0 || repo != parts[n-1].repo) {
 				now.repositories += c.changeRepo(repo, by)
 			}
 		}
 		if now.images += by; unmet {
 			now.unmet += by
+		}
+		if spared {
+			now.spared += by
 		}
 		parts = parts[n:]
 	}
@@ -190,8 +195,9 @@ func (c *count) covered() map[types.NamespacedName]coverage {
 	return all
 }
 
-// coverage is what a policy covers. unmet counts the images that do not meet it.
-type coverage struct{ images, repositories, unmet int }
+// coverage is what a policy covers. unmet counts the images that do not meet it, nor an
+// alternative; spared counts those that meet only an alternative, in one place at least.
+type coverage struct{ images, repositories, unmet, spared int }
 
 // words describes what a policy covers.
 func (c *Coverage) words() string {
@@ -205,6 +211,13 @@ func (c *Coverage) words() string {
 			do = "does"
 		}
 		text += fmt.Sprintf("; %d %s not meet it", c.Unmet, do)
+	}
+	if c.Spared > 0 {
+		meet := "meet"
+		if c.Spared == 1 {
+			meet = "meets"
+		}
+		text += fmt.Sprintf("; %d %s only an alternative", c.Spared, meet)
 	}
 	return text
 }
@@ -373,7 +386,7 @@ func (k *Keeper) status(key types.NamespacedName, e *entry, s *facts) PolicyStat
 // counted returns a count as of a time. It returns before, which may be nil, if that has the same
 // count and is not much older, so that the policy need not be written.
 func counted(before *Coverage, c coverage, at time.Time) *Coverage {
-	now := &Coverage{Images: int64(c.images), Repositories: int64(c.repositories), Unmet: int64(c.unmet), AsOf: metav1.NewTime(at.Truncate(time.Second))}
+	now := &Coverage{Images: int64(c.images), Repositories: int64(c.repositories), Unmet: int64(c.unmet), Spared: int64(c.spared), AsOf: metav1.NewTime(at.Truncate(time.Second))}
 	if before != nil && at.Sub(before.AsOf.Time) < recount {
 		same := *now
 		if same.AsOf = before.AsOf; same == *before {
@@ -406,10 +419,26 @@ func (k *Keeper) excepts(p *policy.Policy, conditions *[]metav1.Condition, say f
 // uncovered warns that images without a policy are admitted.
 const uncovered = `images that no policy covers are admitted: no policy has the scope "*"`
 
+// alternatives says what the group of a policy means for it; "" if it has none.
+func (s *facts) alternatives(p *policy.Policy) string {
+	switch alone := s.set.Alone(p); {
+	case p.Alternatives == "":
+		return ""
+	case len(alone) > 0:
+		return "; " + isAlone(p, alone)
+	}
+	return fmt.Sprintf("; an image need meet only one of the alternatives %q", p.Alternatives)
+}
+
+// isAlone says at which scopes a policy of a group has no alternative.
+func isAlone(p *policy.Policy, scopes []string) string {
+	return printable.Line(fmt.Sprintf("images must meet this policy: no other one of the alternatives %q has the scope %s", p.Alternatives, strings.Join(scopes, " or ")), maxMessage/2)
+}
+
 // applied returns the condition that says where a policy is in force.
 func (s *facts) applied(p *policy.Policy) (status metav1.ConditionStatus, reason, message string) {
 	if p.Namespace == "" {
-		message = "it judges images in its scopes, unless a more specific scope covers them"
+		message = "it judges images in its scopes, unless a more specific scope covers them" + s.alternatives(p)
 		if s.leavesUncovered("") {
 			message += "; " + uncovered
 		}
@@ -421,7 +450,7 @@ func (s *facts) applied(p *policy.Policy) (status metav1.ConditionStatus, reason
 			overridden = append(overridden, scope)
 		}
 	}
-	switch message = fmt.Sprintf("for pods of namespace %s it judges images in its scopes that no ClusterImagePolicy covers", p.Namespace); len(overridden) {
+	switch message = fmt.Sprintf("for pods of namespace %s it judges images in its scopes that no ClusterImagePolicy covers", p.Namespace) + s.alternatives(p); len(overridden) {
 	case 0:
 		if s.leavesUncovered(p.Namespace) {
 			message += "; " + uncovered

@@ -27,6 +27,8 @@ func TestCounted(t *testing.T) {
 		{first, two, recount, recount, "2 images in 1 repository"},
 		{first, coverage{images: 3, repositories: 1, unmet: 1}, time.Second, time.Second, "3 images in 1 repository; 1 does not meet it"},
 		{first, coverage{images: 2, repositories: 1, unmet: 2}, time.Second, time.Second, "2 images in 1 repository; 2 do not meet it"},
+		{first, coverage{images: 2, repositories: 1, spared: 1}, time.Second, time.Second, "2 images in 1 repository; 1 meets only an alternative"},
+		{first, coverage{images: 4, repositories: 1, unmet: 1, spared: 2}, time.Second, time.Second, "4 images in 1 repository; 1 does not meet it; 2 meet only an alternative"},
 		{first, coverage{}, time.Second, time.Second, "no image"},
 		{nil, coverage{}, 0, 0, "no image"},
 	} {

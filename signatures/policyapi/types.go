@@ -81,8 +81,10 @@ type Coverage struct {
 	// Images are the stored images that the policy covers, and Repositories those that they are in.
 	Images       int64 `json:"images"`
 	Repositories int64 `json:"repositories"`
-	// Unmet are the images that do not meet the policy.
+	// Unmet are the images that do not meet the policy, nor an alternative to it.
 	Unmet int64 `json:"unmet"`
+	// Spared are the images that do not meet the policy, and meet an alternative to it.
+	Spared int64 `json:"spared,omitempty"`
 	// AsOf is when the count began.
 	AsOf metav1.Time `json:"asOf"`
 }

@@ -299,6 +299,9 @@ type Verdict struct {
 	Policy string `json:"policy,omitempty"`
 	// Unmet are the names of the policies that are not met, if there are several and some are met.
 	Unmet []string `json:"unmet,omitempty"`
+	// Spared are the names of the policies that the image does not meet and need not, because it
+	// meets an alternative to each.
+	Spared []string `json:"spared,omitempty"`
 	// Signers are the signers of trusted signatures, sorted.
 	Signers []string `json:"signers,omitempty"`
 	// Index is the digest of the index through which the image is verified.

@@ -2376,6 +2376,25 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Verdict(ref common.ReferenceC
 							},
 						},
 					},
+					"spared": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Spared are those that are not met and need not be, because an alternative to each is met.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
 					"reason": {
 						SchemaProps: spec.SchemaProps{
 							Description: "Reason and Message explain it.",

@@ -165,6 +165,13 @@ func schema_tidewaiter_tidewaiter_signatures_policy_DocumentSpec(ref common.Refe
 							Ref:         ref("github.com/tidewaiter/tidewaiter/signatures/policy.DocumentPolicy"),
 						},
 					},
+					"alternatives": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Alternatives, ours, is the name of a group: a DNS label, such as release. Of the policies of a group that cover a reference, it is enough to meet one. A group has policies of one kind and, for an ImagePolicy, of one namespace.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 					"exceptions": {
 						VendorExtensible: spec.VendorExtensible{
 							Extensions: spec.Extensions{
@@ -1118,8 +1125,15 @@ func schema_tidewaiter_tidewaiter_signatures_policyapi_Coverage(ref common.Refer
 					},
 					"unmet": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Unmet are the images that do not meet the policy.",
+							Description: "Unmet are the images that do not meet the policy, nor an alternative to it.",
 							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"spared": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Spared are the images that do not meet the policy, and meet an alternative to it.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
