@@ -330,7 +330,7 @@ func (r *imageReport) printTables(out io.Writer) error {
 	part("Layers", "SIZE|DIGEST", len(c.Layers), func(i int) []any { return []any{table.Size(c.Layers[i].Size), c.Layers[i].Digest} })
 	part("Verdicts", "VERIFIED|REFERENCE|POLICY|REASON|SIGNERS", len(r.Verdicts), func(i int) []any {
 		v := r.Verdicts[i]
-		return []any{v.Verified, v.Reference, strings.Join(v.Policies, ","), v.Reason, strings.Join(v.Signers, ", ")}
+		return []any{v.Verified, v.Reference, verdicts.Policies(v.Policies, v.Spared), v.Reason, strings.Join(v.Signers, ", ")}
 	})
 	lines := func(title string, all []signatureLine) {
 		part(title, "TRUSTED|FOR IMAGE|SIGNER|TYPE|SINCE|REASON|MESSAGE…", len(all), func(i int) []any {

@@ -145,7 +145,9 @@ type verdictReport struct {
 	Until string `json:"until,omitempty"`
 	// Policy is the name of the policy that covers the image. If several do, it is all their names,
 	// separated by commas; if none does, it is empty.
-	Policy  string   `json:"policy,omitempty"`
+	Policy string `json:"policy,omitempty"`
+	// Spared are those of them that the image does not meet, because it meets an alternative to each.
+	Spared  []string `json:"spared,omitempty"`
 	Signers []string `json:"signers,omitempty"`
 	// Reason and Message say why; a signature has them, too, if a single one does.
 	Reason     string                   `json:"reason,omitempty"`
@@ -276,7 +278,7 @@ func (o *verifyOptions) askServer(cmd *cobra.Command, l *looker, arg string, out
 		return &cli.Exit{Code: exitUndeclared, Err: cli.WithHint(fmt.Errorf("%s is in several repositories, each with its own verdict:\n  %s", arg, strings.Join(in, "\n  ")), "name one of them")}
 	}
 	report := &verdictReport{
-		Reference: v.Reference, Digest: f.Meaning.Digest, Verified: v.Verified, Index: v.Index, Until: v.Until, Policy: strings.Join(v.Policies, ","), Signers: v.Signers,
+		Reference: v.Reference, Digest: f.Meaning.Digest, Verified: v.Verified, Index: v.Index, Until: v.Until, Policy: strings.Join(v.Policies, ","), Spared: v.Spared, Signers: v.Signers,
 		Reason: v.Reason, Message: v.Message, Signatures: append([]imagev1.ImageSignature{}, f.image.Signatures...), demands: true,
 	}
 	if err := report.print(out, &o.output); err != nil {
@@ -317,7 +319,7 @@ func judgeImage(asked string, ref reference.Reference, image *imagev1.Image, set
 	r.Verified, r.Signers, _ = signatures.Summary(image)
 	for _, v := range annotation.Judged(image.Annotations) {
 		// only the repository that was asked has one
-		r.Reason, r.Message, r.Index, r.Until = v.Reason, v.Message, v.Index, v.Until
+		r.Reason, r.Message, r.Index, r.Until, r.Spared = v.Reason, v.Message, v.Index, v.Until, v.Spared
 	}
 	return r, nil
 }
@@ -345,7 +347,7 @@ func (r *verdictReport) print(out io.Writer, format *cli.Output) error {
 	if !format.ForPeople() {
 		return format.Print(out, cli.Document{Whole: r, Items: []any{r}, Names: []string{imageName(r.Digest)}})
 	}
-	covered := "by policy " + r.Policy
+	covered := "by policy " + verdicts.Policies(strings.Split(r.Policy, ","), r.Spared)
 	if r.Policy == "" {
 		covered = "no policy covers it"
 	}

@@ -35,8 +35,9 @@ type listing struct {
 	notFound string   // what to do if there is no index
 }
 
-// indexes finds an index that is verified by the policies of the image.
-func (l *listing) indexes(ctx context.Context) ([]*imagev1.Image, error) {
+// indexes finds an index that is verified by the policies of the image. If one meets only some of
+// several alternatives, and so may not vouch for the image, it finds further ones.
+func (l *listing) indexes(ctx context.Context) (found []*imagev1.Image, err error) {
 	m, err := manifest.Of(l.image)
 	if l.asked.Digest == "" || err == nil && m.Kind == manifest.KindIndex {
 		return nil, nil
@@ -69,8 +70,10 @@ func (l *listing) indexes(ctx context.Context) ([]*imagev1.Image, error) {
 		for _, v := range annotation.Judged(image.Annotations) {
 			switch {
 			case v.Policy != l.policies():
+			case v.Verified == verdicts.VerifiedTrue && signatures.VouchesForAll(v, l.covering()):
+				return append(found, image), nil
 			case v.Verified == verdicts.VerifiedTrue:
-				return []*imagev1.Image{image}, nil
+				found = append(found, image)
 			case v.Verified == verdicts.VerifiedUnknown:
 				return nil, fmt.Errorf("of the index %s: %s", image.Name, v.Message)
 			}
@@ -87,13 +90,18 @@ func (l *listing) indexes(ctx context.Context) ([]*imagev1.Image, error) {
 	if l.asked.Tag != "" {
 		l.notFound = fmt.Sprintf("no signer trusted by the policy signed this digest, nor an index that lists it and that the tag %s leads to", l.asked.Tag)
 	}
-	return nil, nil
+	return found, nil
 }
 
-// policies are the names of the policies that cover the image.
+// covering are the policies that cover the image.
+func (l *listing) covering() []*policy.Policy {
+	return l.set.For(l.asked.Bare().WithDigest(l.image.Name))
+}
+
+// policies are their names.
 func (l *listing) policies() string {
 	var names []string
-	for _, p := range l.set.For(l.asked.Bare().WithDigest(l.image.Name)) {
+	for _, p := range l.covering() {
 		names = append(names, p.ID())
 	}
 	return strings.Join(names, ",")

@@ -133,8 +133,8 @@ func fieldErrors(err error) field.ErrorList {
 // Canonicalize has nothing to do.
 func (strategy) Canonicalize(runtime.Object) {}
 
-// WarningsOnCreate warns about a policy that no signature can meet, or that leaves images
-// uncovered, as the status will do later.
+// WarningsOnCreate warns about a policy that no signature can meet, that leaves images uncovered,
+// or that has no alternative although it names a group, as the status will do later.
 func (s strategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []string {
 	p := obj.(object)
 	parsed, err := policy.New(p.GetNamespace(), p.GetName(), p.spec())
@@ -148,6 +148,9 @@ func (s strategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []stri
 	parsed.Admission = admissionOf(p)
 	if s.keeper.live.Set().UncoveredWith(parsed) {
 		warnings = append(warnings, uncovered)
+	}
+	if alone := s.keeper.live.Set().Alone(parsed); len(alone) > 0 {
+		warnings = append(warnings, isAlone(parsed, alone))
 	}
 	return warnings
 }

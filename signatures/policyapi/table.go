@@ -30,6 +30,7 @@ var columns = []metav1.TableColumnDefinition{
 	{Name: "Covers", Type: "string", Description: "How many stored images it judged, when they were counted last."},
 	{Name: "Age", Type: "string", Description: "Time since the object was created."},
 	{Name: "Signed Identity", Type: "string", Priority: 1, Description: "How the name in a signature must relate to the image."},
+	{Name: "Alternatives", Type: "string", Priority: 1, Description: "The group of policies of which an image need meet only one."},
 	{Name: "Exceptions", Type: "string", Priority: 1, Description: "How many exceptions are in force, and when the next of them ends."},
 	{Name: "File", Type: "string", Priority: 1, Description: "The file that it is read from; change it there."},
 }
@@ -58,7 +59,7 @@ func row(p object) []any {
 	}
 	file := cmp.Or(p.GetAnnotations()[FileAnnotation], none)
 	return []any{p.GetName(), strings.Join(scopes, ","), p.spec().Policy.RootOfTrust.PolicyType, state(p, ConditionApplied), state(p, ConditionSatisfiable),
-		covers, metatable.ConvertToHumanReadableDateType(p.GetCreationTimestamp()), identity, exceptionsCell(p.spec().Exceptions, time.Now()), file}
+		covers, metatable.ConvertToHumanReadableDateType(p.GetCreationTimestamp()), identity, cmp.Or(p.spec().Alternatives, none), exceptionsCell(p.spec().Exceptions, time.Now()), file}
 }
 
 // state shows a condition in a word: its status, or the reason why it is not True.

@@ -153,6 +153,7 @@ type verdict struct {
 	Verified  text   `json:"verified"`
 	Policies  []text `json:"policies"`
 	Missing   []text `json:"missing"`
+	Spared    []text `json:"spared"`
 	Reason    text   `json:"reason"`
 	Message   text   `json:"message"`
 	Signers   []text `json:"signers"`
@@ -382,8 +383,9 @@ type cluster struct {
 type imagePolicy struct {
 	Metadata objectMeta `json:"metadata"`
 	Spec     struct {
-		Scopes []text `json:"scopes"`
-		Policy struct {
+		Scopes       []text `json:"scopes"`
+		Alternatives text   `json:"alternatives"`
+		Policy       struct {
 			RootOfTrust struct {
 				PolicyType text `json:"policyType"`
 			} `json:"rootOfTrust"`

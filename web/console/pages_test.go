@@ -33,7 +33,7 @@ const (
 // hostileAnswers are answers in which every text that a stranger may choose is hostile.
 func hostileAnswers() map[string]any {
 	condition := l{m{"type": "Trusted", "status": "False", "reason": hostile, "message": hostile}, m{"type": hostile, "status": "True"}}
-	verdict := m{"reference": hostile, "verified": "False", "policies": l{hostile}, "missing": l{hostile}, "reason": hostile, "message": hostile, "signers": l{hostile}}
+	verdict := m{"reference": hostile, "verified": "False", "policies": l{hostile}, "missing": l{hostile}, "spared": l{hostile}, "reason": hostile, "message": hostile, "signers": l{hostile}}
 	answer := m{
 		"question": m{"reference": hostile}, "state": "Found", "message": hostile,
 		"meaning": m{

@@ -19,6 +19,7 @@ const (
 // policyView is a policy and its status.
 type policyView struct {
 	Name, Namespace, Root, Match text
+	Alternatives                 text
 	File                         string
 	Scopes                       []text
 	Applied, Covers, Satisfiable condition
@@ -63,7 +64,7 @@ func (v *visit) policyViews() (all []*policyView, err error) {
 		}
 		for _, p := range l.Items {
 			all = append(all, &policyView{
-				Name: p.Metadata.Name, Namespace: p.Metadata.Namespace, Root: p.Spec.Policy.RootOfTrust.PolicyType, Match: p.Spec.Policy.SignedIdentity.MatchPolicy, Scopes: p.Spec.Scopes,
+				Name: p.Metadata.Name, Namespace: p.Metadata.Namespace, Root: p.Spec.Policy.RootOfTrust.PolicyType, Match: p.Spec.Policy.SignedIdentity.MatchPolicy, Scopes: p.Spec.Scopes, Alternatives: p.Spec.Alternatives,
 				File:    printable.Line(p.Metadata.Annotations["tidewaiter.dev/policy-file"], 256),
 				Applied: find(p.Status.Conditions, "Applied"), Covers: find(p.Status.Conditions, "CoversImages"), Satisfiable: find(p.Status.Conditions, "Satisfiable"),
 				Exceptions: find(p.Status.Conditions, "Exceptions"),

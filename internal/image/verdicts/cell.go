@@ -77,6 +77,16 @@ func (v One) Word() string {
 	return printable.Line(v.Verified+":"+cmp.Or(shortReasons[v.Reason], v.Reason, "NotJudged"), maxCell)
 }
 
+// Policies names the policies of a verdict, separated by commas. Those that are spared, because the
+// image meets an alternative to each, come last: "keyless (not key)".
+func Policies(all, spared []string) string {
+	if len(spared) == 0 {
+		return strings.Join(all, ",")
+	}
+	met := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return slices.Contains(spared, name) })
+	return fmt.Sprintf("%s (not %s)", strings.Join(met, ","), strings.Join(spared, ","))
+}
+
 // shortReasons are reasons of package signatures in words that fit a cell.
 var shortReasons = map[string]string{
 	"SignaturesLeftOut":  "LeftOut",
