@@ -105,6 +105,12 @@ func newQuestions(t *testing.T) *questions {
 		"  - {images: [" + q.digests["through"] + "], until: \"" + letUntil + "\", by: ann@example.com, reason: its signer is ill}\n" +
 		signaturestest.Document("mirrored", `["`+host+`/mirrored"]`, signaturestest.TrustKey(ours, nil), "") +
 		signaturestest.Document("multi", `["`+host+`/multi"]`, signaturestest.TrustKey(ours, nil), "{matchPolicy: MatchRepository}")
+	for _, one := range []string{
+		signaturestest.Document("old", `["`+host+`/either"]`, signaturestest.TrustKey(ours, nil), "{matchPolicy: MatchRepository}"),
+		signaturestest.Document("new", `["`+host+`/either"]`, signaturestest.TrustKey(theirs, nil), ""),
+	} {
+		documents += strings.Replace(one, "spec:\n", "spec:\n  alternatives: release\n", 1)
+	}
 	away := clustertest.New(t)
 	for file, text := range map[string]string{
 		"policies.yaml": documents, "prod.kubeconfig": string(q.cluster.Kubeconfig()), "away.kubeconfig": string(away.Kubeconfig()),
@@ -231,6 +237,17 @@ func newQuestions(t *testing.T) *questions {
 	q.image("unmirrored", "mirrored/app:bare")
 	q.importTag("mirrored/app:bare")
 	q.copies("unmirrored", "shadow/app:bare")
+	// Two policies are alternatives, and one of them is for the tag that is signed.
+	q.image("by old", "either/app:v1.0")
+	q.bring("either/app", q.digests["by old"], q.sign(ours, "either/app:v1.0", q.digests["by old"], 0))
+	q.importTag("either/app:v1.0")
+	q.copies("by old", "either/app:v1.1")
+	q.image("by new", "either/app:v2.0")
+	q.bring("either/app", q.digests["by new"], q.sign(theirs, "either/app:v2.0", q.digests["by new"], 0))
+	q.importTag("either/app:v2.0")
+	q.copies("by new", "either/app:v2.1")
+	q.image("by neither", "either/app:v3.0")
+	q.importTag("either/app:v3.0")
 	// It does not answer for these.
 	for called, fault := range unanswered {
 		q.image(called, "strict/app:"+called)
@@ -366,6 +383,14 @@ func TestOneQuestionHasOneAnswer(t *testing.T) {
 		tag("shadow/app", "bare", "unmirrored", "NoPolicy", true),
 		gone(tag("prod/app", "gone", "deleted", "", false)),
 		digest("prod/app", "deleted", "Unsigned", false),
+		tag("either/app", "v1.0", "by old", "True", true),
+		tag("either/app", "v1.1", "by old", "True", true),
+		digest("either/app", "by old", "True", true),
+		tag("either/app", "v2.0", "by new", "True", true),
+		tag("either/app", "v2.1", "by new", "False", false),
+		digest("either/app", "by new", "True", true),
+		tag("either/app", "v3.0", "by neither", "Unsigned", false),
+		digest("either/app", "by neither", "Unsigned", false),
 	}
 	for called := range unanswered {
 		all = append(all, unsure("checked", tag("strict/app", called, called, "True", true)), digest("strict/app", called, "True", true))
@@ -407,6 +432,7 @@ func TestOneQuestionHasOneAnswer(t *testing.T) {
 	if n < 200 {
 		t.Errorf("only %d questions", n)
 	}
+	t.Run("alternatives", func(t *testing.T) { sparedAreSaid(t, q) })
 	t.Run("platform", func(t *testing.T) { platformIsChosen(t, q) })
 	t.Run("each", func(t *testing.T) { eachIsShown(t, q) })
 	t.Run("short", func(t *testing.T) { shortNamesAreSaid(t, q) })
@@ -517,6 +543,35 @@ func (q *questions) askPod(one question, pod string) {
 		}
 		if err != nil || (len(list.Items) == 1) != (verified == one.verified) {
 			q.t.Errorf("%d pods that name %s are %s, it is %s: %v", len(list.Items), got.Spec.Containers[0].Image, verified, one.verified, err)
+		}
+	}
+}
+
+// Wherever a verdict is shown, it says which alternative an image does not meet, and need not.
+func sparedAreSaid(t *testing.T, q *questions) {
+	for called, spared := range map[string]string{"by old": "new", "by new": "old"} {
+		name, met := q.registry.Host+"/either/app@"+q.digests[called], map[string]string{"new": "old", "old": "new"}[spared]
+		if v := q.review.ask(answers.Question{Reference: name})[0].Verdict; !slices.Equal(v.Spared, []string{spared}) || len(v.Missing) > 0 || !slices.Equal(v.Policies, []string{"new", "old"}) {
+			t.Errorf("a review of %s says %+v", name, v)
+		}
+		_, stdout, stderr := tidewaiter(t, "verify", name, "--kubeconfig", q.kubeconfig)
+		if !strings.Contains(stdout, "verified: True (by policy "+met+" (not "+spared+"))") {
+			t.Errorf("verify %s says %s%s", name, stdout, stderr)
+		}
+		_, stdout, stderr = tidewaiter(t, "describe", name, "--kubeconfig", q.kubeconfig)
+		if !strings.Contains(stdout, met+" (not "+spared+")") {
+			t.Errorf("describe %s says %s%s", name, stdout, stderr)
+		}
+		for selector, n := range map[string]int{"signatures.signer=" + met: 1, "signatures.signer=" + spared: 0} {
+			if rows := q.table("images", "metadata.name="+q.digests[called]+","+selector); len(rows) != n {
+				t.Errorf("%d images %s are found by %s", len(rows), called, selector)
+			}
+		}
+	}
+	for _, policy := range []string{"old", "new"} {
+		_, stdout, stderr := tidewaiter(t, "impact", "--remove-policy", policy, "--kubeconfig", q.kubeconfig)
+		if !strings.Contains(stdout, q.registry.Host+"/either/app") {
+			t.Errorf("without %s an image is no longer trusted, and impact says %s%s", policy, stdout, stderr)
 		}
 	}
 }

@@ -49,6 +49,7 @@ type sideRule struct {
 	signer          string // whose signature it demands
 	lax             bool   // a signature of the repository will do, for whichever tag
 	excepted        string // a reference that an exception lets through
+	group           string // of the policies of a group for one scope, one must be met; "" for none
 }
 
 // document is the policy for the server.
@@ -60,6 +61,9 @@ func (r *sideRule) document(keys map[string]*signaturestest.Key) string {
 	text := signaturestest.Document(r.name, `["`+r.scope+`"]`, signaturestest.TrustKey(keys[r.signer], nil), identity)
 	if r.excepted != "" {
 		text += "  exceptions:\n  - {images: [" + r.excepted + "], until: \"" + letUntil + "\", by: ann@example.com, reason: it is rebuilt tomorrow}\n"
+	}
+	if r.group != "" {
+		text = strings.Replace(text, "spec:\n", "spec:\n  alternatives: "+r.group+"\n", 1)
 	}
 	if r.namespace != "" {
 		text = strings.NewReplacer("kind: ClusterImagePolicy", "kind: ImagePolicy", "{name: "+r.name+"}", "{name: "+r.name+", namespace: "+r.namespace+"}").Replace(text)
@@ -81,6 +85,17 @@ func (s *sides) rule(p *place, namespace string) (by *sideRule) {
 		}
 	}
 	return nil
+}
+
+// alternatives are rule and the others of its group for the same scope.
+func (s *sides) alternatives(p *place, namespace string) (all []*sideRule) {
+	by := s.rule(p, namespace)
+	for _, r := range s.rules {
+		if by != nil && (r == by || r.group != "" && r.group == by.group && r.namespace == by.namespace && r.scope == by.scope) {
+			all = append(all, r)
+		}
+	}
+	return all
 }
 
 // signing is a signature of an image: whose, and for which tag of its repository.
@@ -153,18 +168,20 @@ const excepted = "t0"
 // verdict is what is right about an image in a place under a tag, or by its digest, for the pods of
 // a namespace.
 func (s *sides) verdict(p *place, tag, digest, namespace string) string {
-	by := s.rule(p, namespace)
-	if by == nil {
+	by := s.alternatives(p, namespace)
+	if len(by) == 0 {
 		return "NoPolicy"
 	}
 	signatures := s.signed[p.name()+"@"+digest]
 	for _, one := range signatures {
-		if one.signer == by.signer && (by.lax || tag == "" || tag == one.tag) {
+		if slices.ContainsFunc(by, func(r *sideRule) bool {
+			return one.signer == r.signer && (r.lax || tag == "" || tag == one.tag)
+		}) {
 			return "True"
 		}
 	}
 	switch {
-	case tag != "" && by.excepted == p.name()+":"+tag:
+	case tag != "" && slices.ContainsFunc(by, func(r *sideRule) bool { return r.excepted == p.name()+":"+tag }):
 		return "Excepted"
 	case len(signatures) == 0:
 		return "Unsigned"
@@ -198,9 +215,8 @@ func (s *sides) reason(p *sidePod, c *sideContainer) string {
 	if verified != "False" {
 		return map[string]string{"True": "SignatureVerified", "NoPolicy": "NoMatchingPolicy", "Excepted": "Excepted", "Unknown": "NotImported"}[verified]
 	}
-	by := s.rule(c.of, p.namespace)
 	for _, one := range s.signed[c.of.name()+"@"+s.runs(c)] {
-		if one.signer == by.signer {
+		if slices.ContainsFunc(s.alternatives(c.of, p.namespace), func(r *sideRule) bool { return r.signer == one.signer }) {
 			return "SignedIdentityMismatch" // it is for another tag
 		}
 	}
@@ -321,7 +337,9 @@ func newSides(t *testing.T, seed uint64) *sides {
 	}
 	dir, host := t.TempDir(), a.registry.Host
 	s.rules = []*sideRule{
-		{name: "prod", scope: host + "/prod", signer: "ours"}, {name: "strict", scope: b.registry.Host + "/strict", signer: "theirs", lax: true},
+		{name: "prod", scope: host + "/prod", signer: "ours"}, {name: "strict", scope: b.registry.Host + "/strict", signer: "theirs", lax: true, group: "release"},
+		// One of the two will do: for the other, a signature is for its tag alone.
+		{name: "strict-too", scope: b.registry.Host + "/strict", signer: "ours", group: "release"},
 		{name: "lax", scope: host + "/lax", signer: "ours", lax: true, excepted: host + "/lax/app:" + excepted},
 		// What a policy of the cluster covers is not for the namespace's to judge.
 		{name: "ours", namespace: "team", scope: host + "/team", signer: "ours", lax: true}, {name: "idle", namespace: "team", scope: host + "/prod", signer: "ours", lax: true},

@@ -176,11 +176,11 @@ func (s *sides) touches(before, after []*sideRule) (pods []string, whole, undeci
 		for i := range p.containers {
 			if c := &p.containers[i]; !slices.Contains(s.in[s.runs(c)], c.of) {
 				s.rules = before
-				was := s.rule(c.of, p.namespace)
+				was := s.alternatives(c.of, p.namespace)
 				s.rules = after
-				is := s.rule(c.of, p.namespace)
+				is := s.alternatives(c.of, p.namespace)
 				s.rules = before
-				undecided = undecided || was != is
+				undecided = undecided || !slices.Equal(was, is)
 			}
 		}
 	}
@@ -362,6 +362,15 @@ func (s *sides) doActs() {
 		func() sideAct { return s.waiting() },
 		func() sideAct { return s.removing("other", "copies") },
 		func() sideAct { return s.applying(sideRule{name: "prod", scope: a + "/prod", signer: "ours"}) },
+		// from one signer to the other: each is enough for a while
+		func() sideAct {
+			return s.applying(sideRule{name: "prod", scope: a + "/prod", signer: "ours", group: "move"})
+		},
+		func() sideAct {
+			return s.applying(sideRule{name: "prod-next", scope: a + "/prod", signer: "theirs", group: "move", lax: true})
+		},
+		func() sideAct { return s.removing("", "prod") },
+		func() sideAct { return s.removing("", "strict") },
 		func() sideAct { return s.untagging(s.leading(0)) },
 		func() sideAct { return s.untagging(s.leading(1)) },
 		func() sideAct { return s.deleting(s.told()[0]) },
