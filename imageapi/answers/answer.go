@@ -450,9 +450,9 @@ func (s *session) judged(ctx context.Context, a *Answer, q Question, m *resolved
 	}
 }
 
-// verdict returns the verdict on an Image for a reference with a tag or a digest, and the judgement,
-// which has the findings for admission. All verdicts come from here. led is taken from the tag's
-// history.
+// verdict returns the verdict on an Image for a reference with a tag or a digest, and the
+// judgement, which has the findings for admission. All verdicts come from here. led is taken from
+// the tag's history.
 func (s *session) verdict(ctx context.Context, image *imagev1.Image, ref reference.Reference, led Led, namespace string) (*Verdict, Judgement, error) {
 	vouching := s.verifiedIndexes
 	if s.vouching != nil {
