@@ -72,7 +72,8 @@ func TestKeylessTask(t *testing.T) {
 	if !ok {
 		t.Fatalf("these are not two policies:\n%s", objects)
 	}
-	of := policiesOf(t, h.Config)
+	warned, notes := withWarnings(h.Config)
+	of := policiesOf(t, warned)
 	apply := func(document string) {
 		t.Helper()
 		if _, err := of.apply(document); err != nil {
@@ -157,8 +158,15 @@ func TestKeylessTask(t *testing.T) {
 	}
 
 	apply(ofKey)
+	said = fmt.Sprint(notes.all)
+	if want := `images must meet this policy: no other one of the alternatives "release" has the scope ` + host + "/team"; !strings.Contains(said, want) {
+		t.Errorf("the warnings are %s, want %s", said, want)
+	}
+	before := len(notes.all)
 	trusted("the key alone in its group", "v1")
-	apply(ofKeyless)
+	if apply(ofKeyless); len(notes.all) != before {
+		t.Errorf("the second policy of a group is warned of: %v", notes.all)
+	}
 	trusted("with both", "v1")
 	h.bring("team/app", push("v2"), byKey(digests["v2"]), byIdentity(subject, digests["v2"]))
 	h.importTag("team/app:v2")
