@@ -228,12 +228,16 @@ func TestVerifyEveryHash(t *testing.T) {
 				"manifest, with its own digest": {Type: signatures.TypeBundle, Content: signaturestest.Marshal(t, named)},
 			} {
 				t.Run(fmt.Sprintf("%s/%v/%s", kind, with, what), func(t *testing.T) {
-					want(t, verify(t, s.Type, s.Content, set), trusted)
+					v := verify(t, s.Type, s.Content, set)
+					want(t, v, trusted)
+					if c, _ := v.Condition("Trusted"); strings.Contains(c.Message, ", with "+with.String()) != (with != crypto.SHA256) {
+						t.Errorf("the message does not say which hash: %s", c.Message)
+					}
 					want(t, verify(t, s.Type, s.Content, other), "False NoMatchingKey / Unknown")
 					if !strings.HasPrefix(what, "manifest") {
 						return
 					}
-					v := signatures.Verify(s, signatures.Image{Digest: digest, Reference: image.Reference}, set, now)
+					v = signatures.Verify(s, signatures.Image{Digest: digest, Reference: image.Reference}, set, now)
 					if c, _ := v.Condition("Trusted"); !v.Trusted() && (c.Reason != "UnsupportedFormat" || !strings.Contains(c.Message, "needs the manifest's bytes")) {
 						t.Errorf("without the manifest: %s: %s", c.Reason, c.Message)
 					}

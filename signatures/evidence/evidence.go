@@ -4,6 +4,7 @@
 package evidence
 
 import (
+	"crypto"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -35,6 +36,8 @@ type Evidence struct {
 	// Time is when the signature was made, by the transparency log, a timestamp authority or the
 	// OpenPGP packet; zero if none of them vouches for a time.
 	Time time.Time
+	// Hash is the hash with which the signature was made; 0 if that is not known, or with Ed25519.
+	Hash crypto.Hash
 	// Log is the transparency log entry that was verified, if one was.
 	Log *LogEntry
 	// Claims are further verified facts, such as fulcio.githubWorkflowRepository.
@@ -85,6 +88,9 @@ func (e *Evidence) Signer() string {
 	for _, name := range shown {
 		s += fmt.Sprintf(", %s %s", name, e.Claims[ClaimOfExtension+name])
 	}
+	if e.Hash != 0 && e.Hash != crypto.SHA256 {
+		s += ", with " + e.Hash.String()
+	}
 	if e.Log != nil {
 		s += fmt.Sprintf(", log index %d", e.Log.Index)
 	}
@@ -118,6 +124,12 @@ const (
 	SubjectMismatch Reason = "SubjectMismatch"
 	// CertificateExpired: the certificate was not valid at the relevant time.
 	CertificateExpired Reason = "CertificateExpired"
+	// CertificateRevoked: the signer's certificate, one above it, or one of the timestamp's, is in a
+	// revocation list of the policy.
+	CertificateRevoked Reason = "CertificateRevoked"
+	// RevocationUnknown: the policy has revocation lists, and none that holds now covers one of the
+	// certificates.
+	RevocationUnknown Reason = "RevocationUnknown"
 	// KeyExpired and KeyRevoked: the OpenPGP key has expired or was revoked, or the signature
 	// itself has expired.
 	KeyExpired Reason = "KeyExpired"

@@ -180,7 +180,7 @@ func (v *CertificateVerifier) diagnose(s *Signature, material root.TrustedMateri
 	if keyErr != nil {
 		return evidence.Fail(evidence.UnsupportedFormat, "%w", keyErr)
 	}
-	if sigErr := k.verify(s); errors.Is(sigErr, errNeedsManifest) {
+	if _, sigErr := k.verify(s); errors.Is(sigErr, errNeedsManifest) {
 		return evidence.Fail(evidence.UnsupportedFormat, "%w", sigErr)
 	} else if sigErr != nil {
 		return evidence.Fail(evidence.InvalidSignature, "does not verify under %s: %w", describe(s.leaf), plainly(sigErr))
@@ -210,7 +210,8 @@ func expired(s *Signature, format string, args ...any) *evidence.Failure {
 	f := evidence.Fail(evidence.CertificateExpired, format, args...)
 	f.Expired = true
 	if k, err := newKey(s.leaf.PublicKey); err == nil {
-		f.Authentic = k.verify(s) == nil
+		_, err = k.verify(s)
+		f.Authentic = err == nil
 	}
 	return f
 }

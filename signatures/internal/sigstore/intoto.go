@@ -91,7 +91,8 @@ func (v *CertificateVerifier) verifyOld(s *Signature, material root.TrustedMater
 	if err := verifyChain(material, s.leaf, s.leaf.NotBefore); err != nil {
 		return nil, v.diagnose(s, material, err)
 	}
-	if err := k.verify(s); err != nil {
+	hash, err := k.verify(s)
+	if err != nil {
 		return nil, evidence.Fail(evidence.InvalidSignature, "does not verify under %s: %w", describe(s.leaf), plainly(err))
 	}
 	entry, err := s.old.promised(v.material.RekorLogs(), nil, s.leaf)
@@ -108,7 +109,7 @@ func (v *CertificateVerifier) verifyOld(s *Signature, material root.TrustedMater
 		}
 	}
 	e := certificateEvidence(s.leaf)
-	e.Log, e.Time = entry, entry.Time
+	e.Log, e.Time, e.Hash = entry, entry.Time, hash
 	if err := identify(e, v.subjects, s.leaf); err != nil {
 		return nil, &evidence.Failure{Reason: evidence.SubjectMismatch, Authentic: true, Evidence: e, Err: err}
 	}

@@ -38,7 +38,13 @@ type key struct {
 	// In the order to try: cosign 3 hashes with the algorithm that fits the curve and uses Ed25519ph
 	// for everything but envelopes; older cosign and containers/image use SHA-256 and pure Ed25519;
 	// policies of sigstore's policy-controller may require any SHA-2.
-	forMessages, forEnvelopes []signature.Verifier
+	forMessages, forEnvelopes []algorithm
+}
+
+// algorithm is one that signers use with a key.
+type algorithm struct {
+	signature.Verifier
+	hash crypto.Hash // of the message; 0 with Ed25519
 }
 
 func newKey(public crypto.PublicKey) (*key, error) {
@@ -62,8 +68,8 @@ func newKey(public crypto.PublicKey) (*key, error) {
 		if err != nil {
 			return nil, err
 		}
-		k.forMessages = []signature.Verifier{prehashed, pure}
-		k.forEnvelopes = []signature.Verifier{pure, prehashed}
+		k.forMessages = []algorithm{{prehashed, 0}, {pure, 0}}
+		k.forEnvelopes = []algorithm{{pure, 0}, {prehashed, 0}}
 		return k, nil
 	case *rsa.PublicKey:
 		if p.N.BitLen() < 2048 {
@@ -85,7 +91,7 @@ func newKey(public crypto.PublicKey) (*key, error) {
 		if err != nil {
 			return nil, err
 		}
-		k.forMessages = append(k.forMessages, v)
+		k.forMessages = append(k.forMessages, algorithm{v, hash})
 	}
 	k.forEnvelopes = k.forMessages
 	return k, nil
@@ -93,25 +99,28 @@ func newKey(public crypto.PublicKey) (*key, error) {
 
 var errNeedsManifest = errors.New("this key's algorithm needs the manifest's bytes, which the image does not hold")
 
-// verify checks the bare signature.
-func (k *key) verify(s *Signature) error {
-	verifiers := k.forMessages
+// verify checks the bare signature. It returns the hash with which that was made.
+func (k *key) verify(s *Signature) (crypto.Hash, error) {
+	algorithms := k.forMessages
 	if s.isEnvelope {
-		verifiers = k.forEnvelopes
+		algorithms = k.forEnvelopes
 	}
 	var opts []signature.VerifyOption
 	var message io.Reader = bytes.NewReader(s.message)
 	if s.message == nil {
 		if _, ok := k.public.(ed25519.PublicKey); ok {
-			return errNeedsManifest
+			return 0, errNeedsManifest
 		}
 		opts = append(opts, options.WithDigest(s.digest))
 	}
 	var first error
-	for _, v := range verifiers {
-		err := v.VerifySignature(bytes.NewReader(s.signature), message, opts...)
-		if err == nil {
-			return nil
+	for _, a := range algorithms {
+		err := a.VerifySignature(bytes.NewReader(s.signature), message, opts...)
+		switch {
+		case err == nil && s.message == nil: // only its SHA-256 is known
+			return crypto.SHA256, nil
+		case err == nil:
+			return a.hash, nil
 		}
 		if first == nil {
 			first = err
@@ -119,9 +128,9 @@ func (k *key) verify(s *Signature) error {
 		message = bytes.NewReader(s.message)
 	}
 	if s.message == nil { // it may be valid with another hash
-		return fmt.Errorf("it is not made of the manifest's SHA-256: %w", errNeedsManifest)
+		return 0, fmt.Errorf("it is not made of the manifest's SHA-256: %w", errNeedsManifest)
 	}
-	return first
+	return 0, first
 }
 
 var errDamaged = errors.New("the signature is damaged, or covers something else")
@@ -222,7 +231,8 @@ func (v *KeyVerifier) verify(s *Signature) (*evidence.Evidence, error) {
 	if s.leaf != nil && s.SimpleSigning == nil {
 		return nil, evidence.Fail(evidence.NoMatchingKey, "signed with a certificate, the policy trusts the key %s", v.key.id)
 	}
-	if err := v.key.verify(s); err != nil {
+	hash, err := v.key.verify(s)
+	if err != nil {
 		switch {
 		case errors.Is(err, errNeedsManifest):
 			return nil, evidence.Fail(evidence.UnsupportedFormat, "%w", err)
@@ -232,7 +242,7 @@ func (v *KeyVerifier) verify(s *Signature) (*evidence.Evidence, error) {
 		// it is unknown which
 		return nil, evidence.Fail(evidence.NoMatchingKey, "signed with a different key than %s, or damaged", v.key.id)
 	}
-	e := &evidence.Evidence{KeyID: v.key.id}
+	e := &evidence.Evidence{KeyID: v.key.id, Hash: hash}
 	if v.verifier == nil {
 		return e, nil
 	}
@@ -282,5 +292,5 @@ type keyMaterial struct {
 
 // PublicKeyVerifier returns the one key and ignores the hint, which is not authenticated.
 func (m *keyMaterial) PublicKeyVerifier(string) (root.TimeConstrainedVerifier, error) {
-	return root.NewExpiringKey(m.key.forMessages[0], time.Time{}, time.Time{}), nil
+	return root.NewExpiringKey(m.key.forMessages[0].Verifier, time.Time{}, time.Time{}), nil
 }

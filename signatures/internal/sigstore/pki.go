@@ -62,13 +62,14 @@ func (v *PKIVerifier) verify(s *Signature, now time.Time) (*evidence.Evidence, e
 	if err != nil {
 		return nil, evidence.Fail(evidence.UnsupportedFormat, "%w", err)
 	}
-	if err := k.verify(s); errors.Is(err, errNeedsManifest) {
+	hash, err := k.verify(s)
+	if errors.Is(err, errNeedsManifest) {
 		return nil, evidence.Fail(evidence.UnsupportedFormat, "%w", err)
 	} else if err != nil {
 		return nil, evidence.Fail(evidence.InvalidSignature, "does not verify under %s: %w", describe(s.leaf), plainly(err))
 	}
 	e := certificateEvidence(s.leaf)
-	e.NotAfter = lastValid(chains)
+	e.NotAfter, e.Hash = lastValid(chains), hash
 	if err := v.checkSubject(s.leaf); err != nil {
 		return nil, &evidence.Failure{Reason: evidence.SubjectMismatch, Authentic: true, Evidence: e, Err: err}
 	}
