@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
+	"math/big"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -132,11 +133,16 @@ func TestDocumentedPolicies(t *testing.T) {
 	release := releaseKey.SimpleSigning(t, digest, repository)
 	release.Annotations[payload.AnnotationCertificate] = string(signaturestest.CertPEM(t, releaseLeaf))
 	release.Annotations[payload.AnnotationChain] = string(signaturestest.CertPEM(t, d.Intermediate, d.Root))
-	acmeLeaf, acmeKey := d.Identity(t, "", func(c *x509.Certificate) {
-		c.Subject = pkix.Name{Country: []string{"US"}, Province: []string{"WA"}, Organization: []string{"acme"}, CommonName: "release"}
-	})
-	chain := []*x509.Certificate{acmeLeaf, d.Intermediate, d.Root}
-	acme := stored(t, signatures.TypeNotation, notarized(t, acmeKey.Private, chain, digest, notation.SignerSignOptions{SignatureMediaType: jws.MediaTypeEnvelope}))
+	byAcme := func(serial int64) imagev1.ImageSignature {
+		leaf, k := d.Identity(t, "", func(c *x509.Certificate) {
+			c.SerialNumber = big.NewInt(serial)
+			c.Subject = pkix.Name{Country: []string{"US"}, Province: []string{"WA"}, Organization: []string{"acme"}, CommonName: "release"}
+		})
+		chain := []*x509.Certificate{leaf, d.Intermediate, d.Root}
+		return stored(t, signatures.TypeNotation, notarized(t, k.Private, chain, digest, notation.SignerSignOptions{SignatureMediaType: jws.MediaTypeEnvelope}))
+	}
+	acme, acmeRevoked := byAcme(2), byAcme(4711)
+	rootList, acmeList := d.RevocationLists(t, 4711)
 	pgp := stored(t, signatures.TypeAtomic, gpg.SimpleSigning(t, digest, repository, present))
 	strange := stored(t, signatures.TypeBundle, stranger.Bundle(t, statementOf))
 	attested := func(typ, predicate string) imagev1.ImageSignature {
@@ -147,7 +153,7 @@ func TestDocumentedPolicies(t *testing.T) {
 		"cosign.pub": key.PEM, "new.pub": key.PEM, "old.pub": signaturestest.NewKey(t, signaturestest.P256).PEM, "rekor.pub": d.RekorKey(t),
 		"fulcio.pem": signaturestest.CertPEM(t, d.Root, d.Intermediate), "trusted_root.json": d.TrustedRoot(t, nil), "ca.pem": signaturestest.CertPEM(t, d.Root),
 		"acme-ca.pem": signaturestest.CertPEM(t, d.Root), "authority.pem": signaturestest.CertPEM(t, d.Root), "tsa.pem": signaturestest.CertPEM(t, d.Root),
-		"release.gpg": gpg.Public(t),
+		"release.gpg": gpg.Public(t), "acme-root.crl": rootList, "acme-ca.crl": acmeList,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			t.Fatal(err)
@@ -175,7 +181,8 @@ func TestDocumentedPolicies(t *testing.T) {
 		{of: "policyType: PKI", trusted: []found{{stored(t, signatures.TypeSimpleSigning, release)}}, other: []found{{keyless("dev@example.com", accounts)}}},
 		{of: "policyType: GPGKeys", trusted: []found{{pgp}}},
 		{of: "\n        tsaRootsPath:", other: []found{{acme}}}, // it has no timestamp
-		{of: "policyType: Notary", trusted: []found{{acme}}},
+		{of: "\n        crlPaths:", trusted: []found{{acme}}, other: []found{{acmeRevoked}}},
+		{of: "policyType: Notary", trusted: []found{{acme}, {acmeRevoked}}},
 	}
 	for _, document := range documented(t) {
 		i := slices.IndexFunc(cases, func(c documentedCase) bool { return strings.Contains(document, c.of) })

@@ -134,8 +134,8 @@ func TestVerifyNotary(t *testing.T) {
 
 // tsa is a timestamp authority. Its certificates keep to the Notary Project's rules.
 type tsa struct {
-	root, leaf *x509.Certificate
-	key        crypto.Signer
+	root, leaf   *x509.Certificate
+	rootKey, key crypto.Signer
 }
 
 func newTSA(t testing.TB) *tsa {
@@ -161,7 +161,7 @@ func newTSA(t testing.TB) *tsa {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &tsa{root, leaf, key}
+	return &tsa{root, leaf, rootKey, key}
 }
 
 // token is a timestamp of a signature.
@@ -185,6 +185,30 @@ func (a *tsa) token(t testing.TB, sig []byte) []byte {
 	return parsed.Token.FullBytes
 }
 
+// stamp adds a timestamp to a JWS envelope.
+func (a *tsa) stamp(t testing.TB, envelope []byte) []byte {
+	t.Helper()
+	var parts struct {
+		Payload   string         `json:"payload"`
+		Protected string         `json:"protected"`
+		Header    map[string]any `json:"header"`
+		Signature string         `json:"signature"`
+	}
+	if err := json.Unmarshal(envelope, &parts); err != nil {
+		t.Fatal(err)
+	}
+	sig, err := base64.RawURLEncoding.DecodeString(parts.Signature)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts.Header["io.cncf.notary.timestampSignature"] = a.token(t, sig)
+	content, err := json.Marshal(parts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
 // A timestamp by an authority of the policy keeps a signature good after its certificate has
 // expired.
 func TestNotaryTimestamps(t *testing.T) {
@@ -192,26 +216,7 @@ func TestNotaryTimestamps(t *testing.T) {
 	root, leaf := testhelper.GetRSARootCertificate(), testhelper.GetRSALeafCertificate()
 	ours, stranger := newTSA(t), newTSA(t)
 	stamped := func(by *tsa) []byte {
-		t.Helper()
-		var envelope struct {
-			Payload   string         `json:"payload"`
-			Protected string         `json:"protected"`
-			Header    map[string]any `json:"header"`
-			Signature string         `json:"signature"`
-		}
-		if err := json.Unmarshal(notarized(t, leaf.PrivateKey, []*x509.Certificate{leaf.Cert, root.Cert}, digest, notation.SignerSignOptions{SignatureMediaType: jws.MediaTypeEnvelope}), &envelope); err != nil {
-			t.Fatal(err)
-		}
-		sig, err := base64.RawURLEncoding.DecodeString(envelope.Signature)
-		if err != nil {
-			t.Fatal(err)
-		}
-		envelope.Header["io.cncf.notary.timestampSignature"] = by.token(t, sig)
-		content, err := json.Marshal(envelope)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return content
+		return by.stamp(t, notarized(t, leaf.PrivateKey, []*x509.Certificate{leaf.Cert, root.Cert}, digest, notation.SignerSignOptions{SignatureMediaType: jws.MediaTypeEnvelope}))
 	}
 	trust := trustNotary(t, []*x509.Certificate{root.Cert}, []*x509.Certificate{ours.root}, "*")
 	for _, at := range []time.Time{time.Now(), leaf.Cert.NotAfter.AddDate(1, 0, 0)} {

@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
@@ -394,6 +397,43 @@ func TestKeysOfPoliciesAreApplied(t *testing.T) {
 	}
 }
 
+// Who replaces a revocation list by an older one, is warned: it may be one that was sent again to
+// bring back what was revoked since. A list that is about to end is in the status.
+func TestOlderListOfAPolicy(t *testing.T) {
+	t.Parallel()
+	warned := &warningLog{}
+	config := restclient.CopyConfig(serve(t))
+	config.WarningHandler = warned
+	client := policiesOf(t, config)
+	ca, key := signaturestest.IssueCA(t, "ca", nil, nil, time.Now().Add(-time.Hour), time.Now().AddDate(1, 0, 0))
+	list := func(number int64, until time.Duration) string {
+		t.Helper()
+		der, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{Number: big.NewInt(number), ThisUpdate: time.Now().Add(-time.Hour), NextUpdate: time.Now().Add(until)}, ca, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return signaturestest.B64(der)
+	}
+	client.create(signaturestest.Document("lists", `["registry.example.com"]`, "{policyType: Notary, notary: {caRootsData: "+signaturestest.B64(signaturestest.CertPEM(t, ca))+", crlData: "+list(2, time.Hour)+", trustedIdentities: ['*']}}", ""))
+	for _, step := range []struct{ list, warns, reason string }{
+		{list(3, 24*time.Hour), "", "True Usable"},
+		{list(2, 24*time.Hour), "number 2", "True Usable"},
+		{list(4, time.Minute), "", "True EndsSoon"},
+		{list(5, -time.Minute), "no signature can meet this policy", "False Expired"},
+	} {
+		warned.reset()
+		if _, err := client.Patch(t.Context(), "lists", types.MergePatchType, []byte(`{"spec":{"policy":{"rootOfTrust":{"notary":{"crlData":"`+step.list+`"}}}}}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if text := warned.String(); !strings.Contains(text, step.warns) || step.warns == "" && strings.Contains(text, "revocation list") {
+			t.Errorf("the writer is told %q, want %q", text, step.warns)
+		}
+		client.await("lists", step.reason, func(o *unstructured.Unstructured) bool {
+			return strings.HasPrefix(condition(o, policyapi.ConditionSatisfiable), step.reason)
+		})
+	}
+}
+
 // A status says what the server found. A client's word for it is read over, on whatever way it
 // comes.
 func TestAttackPolicyStatus(t *testing.T) {
@@ -550,7 +590,7 @@ func TestPolicyThatCannotBeMet(t *testing.T) {
 	ending, _ := signaturestest.IssueCA(t, "ending", nil, nil, time.Now().Add(-time.Hour), time.Now().Add(29*24*time.Hour))
 	client.create(signaturestest.Document("soon", `["soon.example.com"]`, "{policyType: PKI, pki: {caRootsData: "+signaturestest.B64(signaturestest.CertPEM(t, ending))+", pkiCertificateSubject: {email: a@example.com}}}", ""))
 	client.await("soon", "ending soon", func(o *unstructured.Unstructured) bool {
-		return strings.HasPrefix(condition(o, policyapi.ConditionSatisfiable), "True EndsSoon: in 30 days no signature can meet it: ")
+		return strings.HasPrefix(condition(o, policyapi.ConditionSatisfiable), "True EndsSoon: soon fewer signatures meet it, or none: ")
 	})
 	// Without an image no policy is at fault for covering none.
 	raw := fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"manifests":[]}`, imageIndex)

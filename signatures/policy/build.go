@@ -350,7 +350,7 @@ func (b *builder) rootOfTrust(p *Policy, r *RootOfTrust) error {
 
 func (b *builder) publicKey(p *Policy, k *PublicKey) error {
 	const at = rootField + ".publicKey"
-	publics, err := b.keys(at, keyFields{&k.KeyData, &k.KeyPath, &k.KeyDatas, &k.KeyPaths}, true)
+	publics, err := b.keys(at, fourFields{"key", noSigner, &k.KeyData, &k.KeyPath, &k.KeyDatas, &k.KeyPaths}, true)
 	if err != nil {
 		return err
 	}
@@ -445,7 +445,7 @@ func (b *builder) trustedRoot(p *Policy, t *TrustedRoot) error {
 	if err != nil {
 		return err
 	}
-	publics, err := b.keys(at, keyFields{&t.KeyData, &t.KeyPath, &t.KeyDatas, &t.KeyPaths}, false)
+	publics, err := b.keys(at, fourFields{"key", noSigner, &t.KeyData, &t.KeyPath, &t.KeyDatas, &t.KeyPaths}, false)
 	if err != nil {
 		return err
 	}
@@ -472,7 +472,7 @@ func (b *builder) trustedRoot(p *Policy, t *TrustedRoot) error {
 
 func (b *builder) gpgKeys(p *Policy, g *GPGKeys) error {
 	const at = rootField + ".gpgKeys"
-	contents, err := b.keyContents(at, keyFields{&g.KeyData, &g.KeyPath, &g.KeyDatas, &g.KeyPaths}, true)
+	contents, err := b.contents(at, fourFields{"key", noSigner, &g.KeyData, &g.KeyPath, &g.KeyDatas, &g.KeyPaths}, true)
 	if err != nil {
 		return err
 	}
@@ -514,7 +514,20 @@ func (b *builder) notary(p *Policy, n *Notary) error {
 			return err
 		}
 	}
+	lists, err := b.contents(at, fourFields{"crl", "leave it out to have no lists", &n.CRLData, &n.CRLPath, &n.CRLDatas, &n.CRLPaths}, false)
+	if err != nil {
+		return err
+	}
+	for _, c := range lists {
+		more, err := notary.ParseLists(c.data)
+		if err != nil {
+			return b.fail(c.field, "%w", err)
+		}
+		t.Lists = append(t.Lists, more...)
+	}
 	switch {
+	case len(t.Lists) > notary.MaxLists:
+		return b.fail(at, "holds %d revocation lists, at most %d are looked at", len(t.Lists), notary.MaxLists)
 	case len(t.CAs)+len(t.SigningAuthorities) == 0:
 		return b.fail(at+".caRootsData", "is required, or signingAuthorityRootsData: otherwise the policy would trust no signer")
 	case len(t.Identities) == 0 || len(t.Identities) > maxAlternatives:
@@ -661,43 +674,47 @@ func (b *builder) data(at, name string, inline *[]byte, path *string, required b
 	return nil, dataField, nil
 }
 
-// keyFields are the four ways to write keys. A policy uses one of them.
-type keyFields struct {
+// fourFields are the four ways to write keys or revocation lists. A policy uses one of them.
+type fourFields struct {
+	name  string // "key", if the fields are keyData, keyPath, keyDatas and keyPaths
+	empty string // what it would mean to have none
 	data  *[]byte
 	path  *string
 	datas *[]string
 	paths *[]string
 }
 
-// keyContent is the content of one of keyFields; field names that.
-type keyContent struct {
+const noSigner = "the policy would trust no signer"
+
+// fieldContent is the content of one of fourFields; field names that.
+type fieldContent struct {
 	field string
 	data  []byte
 }
 
-// keyContents reads the contents of keyFields; if they are empty and not required, it returns none.
+// contents reads the contents of fourFields; if they are empty and not required, it returns none.
 // It stores the contents of files in *f.data or *f.datas.
-func (b *builder) keyContents(at string, f keyFields, required bool) ([]keyContent, error) {
+func (b *builder) contents(at string, f fourFields, required bool) ([]fieldContent, error) {
 	several := len(*f.datas) > 0 || len(*f.paths) > 0
 	single := *f.data != nil || *f.path != ""
 	switch {
 	case *f.datas != nil && !several, *f.paths != nil && !several:
-		return nil, b.fail(at+".keyDatas", "is empty: the policy would trust no signer")
+		return nil, b.fail(at+"."+f.name+"Datas", "is empty: %s", f.empty)
 	case several && single, len(*f.datas) > 0 && len(*f.paths) > 0:
-		return nil, b.fail(at, "needs one of keyData, keyPath, keyDatas and keyPaths, not several")
+		return nil, b.fail(at, "needs one of %[1]sData, %[1]sPath, %[1]sDatas and %[1]sPaths, not several", f.name)
 	case !several:
-		data, field, err := b.data(at, "key", f.data, f.path, required)
+		data, field, err := b.data(at, f.name, f.data, f.path, required)
 		if err != nil || data == nil {
 			return nil, err
 		}
-		return []keyContent{{field, data}}, nil
+		return []fieldContent{{field, data}}, nil
 	}
-	field := at + ".keyDatas"
+	field := at + "." + f.name + "Datas"
 	if len(*f.paths) > 0 {
-		field = at + ".keyPaths"
+		field = at + "." + f.name + "Paths"
 		*f.datas = make([]string, len(*f.paths))
 	}
-	var contents []keyContent
+	var contents []fieldContent
 	for i := range *f.datas {
 		path := ""
 		if len(*f.paths) > 0 {
@@ -716,15 +733,15 @@ func (b *builder) keyContents(at string, f keyFields, required bool) ([]keyConte
 			return nil, err
 		}
 		(*f.datas)[i] = base64.StdEncoding.EncodeToString(data)
-		contents = append(contents, keyContent{item, data})
+		contents = append(contents, fieldContent{item, data})
 	}
 	*f.paths = nil
 	return contents, nil
 }
 
 // keys reads the public keys of a policy.
-func (b *builder) keys(at string, f keyFields, required bool) ([]crypto.PublicKey, error) {
-	contents, err := b.keyContents(at, f, required)
+func (b *builder) keys(at string, f fourFields, required bool) ([]crypto.PublicKey, error) {
+	contents, err := b.contents(at, f, required)
 	if err != nil {
 		return nil, err
 	}

@@ -277,8 +277,8 @@ type GPGKeys struct {
 }
 
 // Notary trusts (an addition of ours) signatures of the Notary Project, as a statement of
-// notation's trust policy of the level strict does that names these trust stores; but revocation,
-// for which it asks a network, is not looked up.
+// notation's trust policy of the level strict does that names these trust stores. No network is
+// asked about revocation: what is revoked, lists of the policy must tell.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
@@ -296,6 +296,20 @@ type Notary struct {
 	TSARootsData []byte `json:"tsaRootsData,omitempty"`
 	// TSARootsPath is a file beside a document; an API object has none.
 	TSARootsPath string `json:"tsaRootsPath,omitempty"`
+	// CRLData is base64 of the certificate revocation lists (CRLs) of the CAs, in PEM or DER form. If
+	// a policy has lists, each certificate below a root needs a list of its issuer that holds now,
+	// also those of a timestamp.
+	CRLData []byte `json:"crlData,omitempty"`
+	// CRLPath is a file beside a document; an API object has none.
+	CRLPath string `json:"crlPath,omitempty"`
+	// CRLDatas are several instead of crlData, each in base64.
+	//
+	// +listType=atomic
+	CRLDatas []string `json:"crlDatas,omitempty"`
+	// CRLPaths are files beside a document; an API object has none.
+	//
+	// +listType=atomic
+	CRLPaths []string `json:"crlPaths,omitempty"`
 	// TrustedIdentities are who must have signed, any of them: "x509.subject: C=US, ST=WA, O=acme"
 	// for all certificates whose subject has these parts, or "*" alone for all certificates.
 	//

@@ -72,12 +72,53 @@ func (p *Policy) ID() string { return strings.TrimPrefix(p.Key().String(), "/") 
 func (p *Policy) Hash() string { return p.hash }
 
 // Usable returns why no signature can meet the policy at the time now, not even an old one: its CA,
-// or all of its OpenPGP keys, have expired. It returns nil if a signature can.
+// all of its OpenPGP keys, or all of its revocation lists, have expired. It returns nil if a
+// signature can.
 func (p *Policy) Usable(now time.Time) error {
+	if p.Notary != nil {
+		if err := p.Notary.Trust().Outdated(now); err != nil {
+			return err
+		}
+	}
 	if p.usable == nil {
 		return nil
 	}
 	return p.usable(now)
+}
+
+// EndsSoon returns why Usable will return an error after the time soon, or why fewer signatures
+// will meet the policy: one of its revocation lists is in the last fifth of its time, or has ended.
+func (p *Policy) EndsSoon(now time.Time, soon time.Duration) error {
+	if p.Notary != nil {
+		if err := p.Notary.Trust().OutdatedSoon(now); err != nil {
+			return err
+		}
+	}
+	if p.usable == nil {
+		return nil
+	}
+	return p.usable(now.Add(soon))
+}
+
+// OlderLists returns an error if a revocation list of the policy is older than the one that it
+// would replace in before.
+func (p *Policy) OlderLists(before *Policy) error {
+	if p.Notary == nil || before.Notary == nil {
+		return nil
+	}
+	return p.Notary.Trust().Older(before.Notary.Trust())
+}
+
+// olderLists returns an error if a policy has an older revocation list than in before.
+func (s *Set) olderLists(before *Set) error {
+	for _, p := range s.Policies() {
+		if was := before.Named(p.Key()); was != nil {
+			if err := p.OlderLists(was); err != nil {
+				return p.refused(rootField+".notary", "%w", err)
+			}
+		}
+	}
+	return nil
 }
 
 // Excepted returns the exception that lets an image through now, given a reference to it with a tag

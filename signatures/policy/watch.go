@@ -15,7 +15,8 @@ import (
 // files are few and small, a folder mounted from a ConfigMap changes by a renamed link, and the
 // files that …Path fields name can be anywhere. A change takes effect when two reads in a row find
 // the same contents. It does not take effect if a file has only the beginning of the contents in
-// force, because the file may be half written.
+// force, because the file may be half written, nor if a revocation list is older than the one in
+// force, because somebody may have sent an old one.
 type Watcher struct {
 	Path     string
 	Interval time.Duration    // 10 seconds if zero
@@ -58,6 +59,9 @@ func (w *Watcher) Run(ctx context.Context, current *Set) {
 		}
 		if cut := poll.Cut(contents); cut != nil {
 			err = cut
+		}
+		if err == nil {
+			err = set.olderLists(current)
 		}
 		if err == nil {
 			poll.InForce = contents

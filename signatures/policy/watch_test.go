@@ -2,6 +2,9 @@ package policy_test
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
@@ -120,6 +123,59 @@ func TestFileEmptiedBeforeTheFirstLook(t *testing.T) {
 			t.Errorf("%d policies are in force, two were", len(s.Policies()))
 		}
 		f.mu.Unlock()
+		cancel()
+		<-done
+	})
+}
+
+// A revocation list that is older than the one in force may be one that somebody sent again to
+// bring back what was revoked since. It does not come into force, and neither does a part of a
+// list.
+func TestWatcherKeepsNewerLists(t *testing.T) {
+	dir := t.TempDir()
+	ca, key := signaturestest.IssueCA(t, "ca", nil, nil, time.Now().Add(-time.Hour), time.Now().AddDate(1, 0, 0))
+	list := func(number int64) string {
+		t.Helper()
+		der, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{Number: big.NewInt(number), ThisUpdate: time.Now(), NextUpdate: time.Now().Add(time.Hour)}, ca, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(der)
+	}
+	lists := map[int64]string{3: list(3), 4: list(4), 5: list(5)}
+	write(t, dir, "ca.pem", string(signaturestest.CertPEM(t, ca)))
+	write(t, dir, "ca.crl", lists[4])
+	write(t, dir, "p.yaml", signaturestest.Document("demo", "[a.example.com]", "{policyType: Notary, notary: {caRootsPath: ca.pem, crlPaths: [ca.crl], trustedIdentities: ['*']}}", ""))
+	first, err := policy.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var f followed
+		w := policy.Watcher{Path: dir, Interval: 10 * time.Second, Follower: &f}
+		done := make(chan struct{})
+		go func() { defer close(done); w.Run(ctx, first) }()
+		for _, step := range []struct {
+			write      string
+			sets, errs int
+			says       string
+		}{
+			{lists[3], 0, 1, "number 3"},
+			{lists[4], 1, 1, ""}, // the trouble is over
+			{lists[5][:80], 1, 2, "is not a revocation list"},
+			{lists[5], 2, 2, ""},
+			{lists[4], 2, 3, "number 4"},
+		} {
+			write(t, dir, "ca.crl", step.write)
+			time.Sleep(30 * time.Second)
+			synctest.Wait()
+			f.mu.Lock()
+			if len(f.sets) != step.sets || len(f.errs) != step.errs || step.says != "" && !strings.Contains(f.errs[len(f.errs)-1].Error(), step.says) {
+				t.Errorf("%d sets and %d errors, want %d and %d: %v", len(f.sets), len(f.errs), step.sets, step.errs, f.errs)
+			}
+			f.mu.Unlock()
+		}
 		cancel()
 		<-done
 	})

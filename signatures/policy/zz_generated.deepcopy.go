@@ -245,6 +245,21 @@ func (in *Notary) DeepCopyInto(out *Notary) {
 		*out = make([]byte, len(*in))
 		copy(*out, *in)
 	}
+	if in.CRLData != nil {
+		in, out := &in.CRLData, &out.CRLData
+		*out = make([]byte, len(*in))
+		copy(*out, *in)
+	}
+	if in.CRLDatas != nil {
+		in, out := &in.CRLDatas, &out.CRLDatas
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
+	if in.CRLPaths != nil {
+		in, out := &in.CRLPaths, &out.CRLPaths
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.TrustedIdentities != nil {
 		in, out := &in.TrustedIdentities, &out.TrustedIdentities
 		*out = make([]string, len(*in))

@@ -49,7 +49,8 @@ const (
 	ReasonNameTaken  = "NameTaken" // a file has a policy of the same name
 	ReasonInvalid    = "Invalid"   // an older version accepted it
 	ReasonUsable     = "Usable"    // the root of trust can be used
-	// the whole root of trust expires within 30 days; an exception ends within a week
+	// the whole root of trust expires within 30 days, or a revocation list has ended or is in the last
+	// fifth of its time; an exception ends within a week
 	ReasonEndsSoon    = "EndsSoon"
 	ReasonEnded       = "Ended"       // all exceptions have ended
 	ReasonExpired     = "Expired"     // the whole root of trust has expired
@@ -360,8 +361,8 @@ func (k *Keeper) status(key types.NamespacedName, e *entry, s *facts) PolicyStat
 	say(ConditionApplied, status, reason, message)
 	if err := p.Usable(k.clock.Now()); err != nil {
 		say(ConditionSatisfiable, metav1.ConditionFalse, ReasonExpired, "no signature can meet it: "+err.Error())
-	} else if err := p.Usable(k.clock.Now().Add(soon)); err != nil {
-		say(ConditionSatisfiable, metav1.ConditionTrue, ReasonEndsSoon, "in 30 days no signature can meet it: "+err.Error())
+	} else if err := p.EndsSoon(k.clock.Now(), soon); err != nil {
+		say(ConditionSatisfiable, metav1.ConditionTrue, ReasonEndsSoon, "soon fewer signatures meet it, or none: "+err.Error())
 	} else {
 		say(ConditionSatisfiable, metav1.ConditionTrue, ReasonUsable, "at least one key or identity of the root of trust can still produce a valid signature")
 	}

@@ -160,7 +160,16 @@ func (s strategy) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object)
 	if apiequality.Semantic.DeepEqual(obj.(object).spec(), old.(object).spec()) {
 		return nil
 	}
-	return s.WarningsOnCreate(ctx, obj)
+	warnings := s.WarningsOnCreate(ctx, obj)
+	p, before := obj.(object), old.(object)
+	parsed, err := policy.New(p.GetNamespace(), p.GetName(), p.spec())
+	was, invalid := policy.New(before.GetNamespace(), before.GetName(), before.spec())
+	if err == nil && invalid == nil {
+		if err := parsed.OlderLists(was); err != nil {
+			warnings = append(warnings, err.Error())
+		}
+	}
+	return warnings
 }
 
 // statusStrategy is for the status, which the server writes.

@@ -60,7 +60,7 @@ func IssueCA(t testing.TB, name string, parent *x509.Certificate, parentKey cryp
 	must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name, Organization: []string{"tests"}},
-		NotBefore: from, NotAfter: until, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		NotBefore: from, NotAfter: until, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 	}
 	if parent == nil {
 		parent, parentKey = template, key
@@ -81,6 +81,21 @@ func issue(t testing.TB, template, parent *x509.Certificate, public crypto.Publi
 func (d *Deployment) UseIntermediate(t testing.TB, from, until time.Time) {
 	t.Helper()
 	d.Intermediate, d.intermediateKey = IssueCA(t, "test intermediate", d.Root, d.rootKey, from, until)
+}
+
+// RevocationLists returns the list of the root, which revokes nothing, and the list of the
+// intermediate CA, which revokes the certificate with a serial number. They hold for a day.
+func (d *Deployment) RevocationLists(t testing.TB, revoked int64) (ofRoot, ofIntermediate []byte) {
+	t.Helper()
+	now := time.Now()
+	list := func(issuer *x509.Certificate, key crypto.Signer, entries ...x509.RevocationListEntry) []byte {
+		der, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{
+			Number: big.NewInt(1), ThisUpdate: now.Add(-time.Hour), NextUpdate: now.Add(23 * time.Hour), RevokedCertificateEntries: entries,
+		}, issuer, key)
+		must(t, err)
+		return der
+	}
+	return list(d.Root, d.rootKey), list(d.Intermediate, d.intermediateKey, x509.RevocationListEntry{SerialNumber: big.NewInt(revoked), RevocationTime: now.Add(-time.Hour)})
 }
 
 // The extensions in which Fulcio puts the OpenID Connect issuer: the old one raw, the new one as

@@ -98,6 +98,8 @@ var ofReasons = []meaning[evidence.Reason]{
 	{signatures.ReasonDigestMismatch, "The signature is good, and it is for another digest. Somebody may have pushed another image after it was signed.", "Compare the digests in `tidewaiter describe REF`. If the new image is wanted, sign it."},
 	{signatures.ReasonNotEvaluated, "No signer whom the policy trusts vouches for the digest, so it is unknown whether the signature is for this image.", ""},
 	{evidence.CertificateExpired, "The signer's certificate was not valid at the time that counts: the time of the log or of the timestamp if the policy trusts one, otherwise now.", "Sign with a timestamp or a log entry that the policy trusts, or sign again with a valid certificate."},
+	{evidence.CertificateRevoked, "The signer's certificate, or one above it or of the timestamp, is in a revocation list of the policy.", "Sign again with another certificate. The message says since when and why the certificate is revoked."},
+	{evidence.RevocationUnknown, "The policy has revocation lists, and none that holds now says whether one of the certificates is revoked.", "The message names the authority, and the list that has ended. Get the authority's newest list, and give it to the policy."},
 	{evidence.KeyExpired, "The OpenPGP key has expired, or the signature has.", "Extend the key, give the policy its new public part, or sign again."},
 	{evidence.KeyRevoked, "The OpenPGP key was revoked.", "Sign again with another key, and add that key to the policy. `tidewaiter impact --revoke-key KEY` shows what runs by signatures of the revoked one."},
 	{evidence.NotYetValid, "The OpenPGP key or the signature becomes valid only later.", "Compare the clocks of the signer and of this server."},

@@ -1,6 +1,7 @@
 // Package notary checks signatures of the Notary Project (https://notaryproject.dev): JWS and COSE
 // envelopes, as `notation sign` attaches them to images. The checks are those of notation-go at its
-// level "strict", with one exception: nothing uses the network, so revocation is not checked.
+// level "strict", with one exception: nothing uses the network, so revocation is checked only by
+// lists that the policy has.
 package notary
 
 import (
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/notaryproject/notation-core-go/revocation"
+	"github.com/notaryproject/notation-core-go/revocation/purpose"
 	"github.com/notaryproject/notation-core-go/revocation/result"
 	"github.com/notaryproject/notation-core-go/signature"
 	"github.com/notaryproject/notation-core-go/signature/cose"
@@ -42,6 +44,9 @@ type Trust struct {
 	// Identities are subjects such as "x509.subject: C=US, ST=WA, O=acme". A certificate must have one
 	// of them, unless one is "*".
 	Identities []string
+	// Lists are the revocation lists of the authorities, at most MaxLists. If there are any, each
+	// certificate below a root, also of a timestamp, must be covered by a list that holds now.
+	Lists []*List
 }
 
 // Verifier checks signatures against a Trust. It is safe for concurrent use.
@@ -69,6 +74,11 @@ func New(t Trust) (*Verifier, error) {
 			stores = append(stores, string(kind)+":"+store)
 		}
 	}
+	revocation, code, stamps := trustpolicy.ActionSkip, revocation.Validator(unasked{}), revocation.Validator(unasked{})
+	if len(t.Lists) > 0 { // Verify enforces this, too, because notation-go's errors have no reason
+		revocation = trustpolicy.ActionLog
+		code, stamps = byLists{t.Lists, purpose.CodeSigning}, byLists{t.Lists, purpose.Timestamping}
+	}
 	document := &trustpolicy.Document{Version: "1.0", TrustPolicies: []trustpolicy.TrustPolicy{{
 		Name: store, RegistryScopes: []string{"*"}, TrustStores: stores, TrustedIdentities: t.Identities,
 		SignatureVerification: trustpolicy.SignatureVerification{
@@ -76,13 +86,13 @@ func New(t Trust) (*Verifier, error) {
 			// These two are only logged here, and Verify enforces them, because notation-go uses only the
 			// system's clock.
 			Override: map[trustpolicy.ValidationType]trustpolicy.ValidationAction{
-				trustpolicy.TypeRevocation: trustpolicy.ActionSkip, trustpolicy.TypeExpiry: trustpolicy.ActionLog, trustpolicy.TypeAuthenticTimestamp: trustpolicy.ActionLog,
+				trustpolicy.TypeRevocation: revocation, trustpolicy.TypeExpiry: trustpolicy.ActionLog, trustpolicy.TypeAuthenticTimestamp: trustpolicy.ActionLog,
 			},
 		},
 	}}}
 	var err error
 	v.verifier, err = verifier.NewWithOptions(document, v, nil, verifier.VerifierOptions{
-		RevocationCodeSigningValidator: unasked{}, RevocationTimestampingValidator: unasked{},
+		RevocationCodeSigningValidator: code, RevocationTimestampingValidator: stamps,
 	})
 	return v, err
 }
@@ -102,7 +112,10 @@ func (v *Verifier) certificates(kind truststore.Type) []*x509.Certificate {
 	return v.trust.TSAs
 }
 
-// unasked is a revocation check that does not use the network.
+// Trust returns what New was given. The caller must not change it.
+func (v *Verifier) Trust() Trust { return v.trust }
+
+// unasked is a revocation check of a policy that has no lists.
 type unasked struct{}
 
 // ValidateContext is part of revocation.Validator.
@@ -126,7 +139,8 @@ func (v *Verifier) Verify(content []byte, now time.Time) (digest string, e *evid
 	if err != nil {
 		return "", nil, evidence.Fail(evidence.InvalidSignature, "%w", err)
 	}
-	outcome, err := v.verifier.Verify(context.Background(), target, content, notation.VerifierVerifyOptions{
+	q := &question{now: now}
+	outcome, err := v.verifier.Verify(context.WithValue(context.Background(), questionKey{}, q), target, content, notation.VerifierVerifyOptions{
 		ArtifactReference: "localhost/image@" + target.Digest.String(), SignatureMediaType: mediaType,
 	})
 	if err != nil {
@@ -140,7 +154,7 @@ func (v *Verifier) Verify(content []byte, now time.Time) (digest string, e *evid
 	for key, value := range target.Annotations { // notation sign --user-metadata
 		e.Claims["annotations."+key] = value
 	}
-	if err := v.timely(outcome, e, now); err != nil {
+	if err := v.timely(outcome, e, q); err != nil {
 		return target.Digest.String(), nil, err
 	}
 	return target.Digest.String(), e, nil
@@ -240,8 +254,8 @@ func (v *Verifier) diagnose(outcome *notation.VerificationOutcome, err error) *e
 
 // timely returns a Failure if an otherwise valid signature is not valid at the time now, and
 // records in e until when it is valid.
-func (v *Verifier) timely(outcome *notation.VerificationOutcome, e *evidence.Evidence, now time.Time) error {
-	signer := &outcome.EnvelopeContent.SignerInfo
+func (v *Verifier) timely(outcome *notation.VerificationOutcome, e *evidence.Evidence, q *question) error {
+	signer, now := &outcome.EnvelopeContent.SignerInfo, q.now
 	until := func(t time.Time) {
 		if !t.IsZero() && (e.NotAfter.IsZero() || t.Before(e.NotAfter)) {
 			e.NotAfter = t
@@ -254,6 +268,10 @@ func (v *Verifier) timely(outcome *notation.VerificationOutcome, e *evidence.Evi
 		return f
 	}
 	until(expiry)
+	if q.failure != nil {
+		return q.failure
+	}
+	until(q.until)
 	if signer.SignedAttributes.SigningScheme == signature.SigningSchemeX509SigningAuthority || len(v.trust.TSAs) > 0 {
 		for _, r := range outcome.VerificationResults {
 			if r.Type == trustpolicy.TypeAuthenticTimestamp && r.Error != nil {

@@ -518,7 +518,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_Notary(ref common.ReferenceC
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Notary trusts (an addition of ours) signatures of the Notary Project, as a statement of notation's trust policy of the level strict does that names these trust stores; but revocation, for which it asks a network, is not looked up.",
+				Description: "Notary trusts (an addition of ours) signatures of the Notary Project, as a statement of notation's trust policy of the level strict does that names these trust stores. No network is asked about revocation: what is revoked, lists of the policy must tell.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"caRootsData": {
@@ -561,6 +561,58 @@ func schema_tidewaiter_tidewaiter_signatures_policy_Notary(ref common.ReferenceC
 							Description: "TSARootsPath is a file beside a document; an API object has none.",
 							Type:        []string{"string"},
 							Format:      "",
+						},
+					},
+					"crlData": {
+						SchemaProps: spec.SchemaProps{
+							Description: "CRLData is base64 of the certificate revocation lists (CRLs) of the CAs, in PEM or DER form. If a policy has lists, each certificate below a root needs a list of its issuer that holds now, also those of a timestamp.",
+							Type:        []string{"string"},
+							Format:      "byte",
+						},
+					},
+					"crlPath": {
+						SchemaProps: spec.SchemaProps{
+							Description: "CRLPath is a file beside a document; an API object has none.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"crlDatas": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "CRLDatas are several instead of crlData, each in base64.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"crlPaths": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "CRLPaths are files beside a document; an API object has none.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
 						},
 					},
 					"trustedIdentities": {
