@@ -39,6 +39,7 @@ var rare = map[string]string{
 	"tidewaiter_reverify_images_total":                       "no policy changes",
 	"tidewaiter_spool_dropped_total":                         "no receiver is past its quota",
 	"tidewaiter_sweep_tags_total":                            "no sweep begins",
+	"tidewaiter_tag_checked_age_seconds":                     "tags are measured every five minutes",
 	"tidewaiter_trusted_root_last_success_timestamp_seconds": "no trusted root is followed",
 	"tidewaiter_webhook_refused_total":                       "no push is refused",
 }

@@ -240,7 +240,7 @@ func (s *Server) openToNetwork(context.Context) error {
 	}
 	s.handleAdmin()
 	meter.Register(meter.Process, goneImages, runningPods)
-	return errors.Join(s.addTasks(), s.feedQueue(), s.followOverwrites(), s.writeEndpointFiles())
+	return errors.Join(s.addTasks(), s.feedQueue(), s.followOverwrites(), s.measureTags(), s.writeEndpointFiles())
 }
 
 // writeEndpointFiles writes down where the server is, for commands that look for it. The server

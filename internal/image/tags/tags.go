@@ -159,6 +159,16 @@ func Checked(tag *imagev1.ImageTag, now time.Time) *metav1.Time {
 	return &at
 }
 
+// Age returns how long ago the registry last confirmed where a tag leads. leads is false if it
+// leads to nothing, or no registry has been asked yet, and known is false if the time [IsAhead].
+func Age(tag *imagev1.ImageTag, now time.Time) (age time.Duration, leads, known bool) {
+	at := Checked(tag, now)
+	if image, _ := Now(tag); image == "" || at == nil {
+		return 0, false, false
+	}
+	return max(0, now.Sub(at.Time)), true, !IsAhead(at.Time, now)
+}
+
 // isNews reports whether a confirmation adds to one that was recorded before it. If the clock was
 // wrong at one of the times, or has been set back since, the times do not say which is later.
 func isNews(at, recorded, now time.Time) bool {
