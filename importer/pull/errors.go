@@ -241,7 +241,7 @@ func classify(err error, host string) (Reason, string) {
 	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record):
 		return TLS, fmt.Sprintf("%s does not speak TLS; if it is meant to speak plain HTTP, mark it insecure in the registries configuration", host)
 	case errors.As(err, &authority):
-		return TLS, "the certificate is signed by an unknown authority; add the authority to the system's, or mark the registry insecure"
+		return TLS, "the certificate is signed by an unknown authority; give the authority as caFile of an entry for this host in the registries configuration, or add it to the system's"
 	case errors.As(err, &hostname):
 		return TLS, "the certificate is for another host: " + Clean(hostname.Error())
 	case errors.As(err, &certificate):

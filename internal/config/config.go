@@ -199,7 +199,8 @@ type registryLocation struct {
 
 // Registry has an administrator's settings for a registry or a part of it.
 type Registry struct {
-	// Prefix is a host with its port, or a host and the beginning of a path.
+	// Prefix is a host with its port, or a host and the beginning of a path; or the host of a store
+	// to which a registry redirects. It may have a private address.
 	Prefix string `yaml:"prefix" example:"registry.example.com:5000"`
 	// Insecure allows plain HTTP and certificates that cannot be verified.
 	Insecure bool `yaml:"insecure" example:"false"`
