@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
+	"github.com/tidewaiter/tidewaiter/importer/listing"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 	"github.com/tidewaiter/tidewaiter/internal/oci"
@@ -28,32 +30,108 @@ const (
 //
 // Errors are an *[pull.Error] with the Host set.
 func (im *Importer) Repositories(ctx context.Context, host string) (repositories []reference.Reference, warnings []string, err error) {
-	names, cut, err := im.catalog(ctx, host)
+	return im.ListRepositories(ctx, host, listing.Catalog, nil)
+}
+
+// ListRepositories is Repositories by a kind of list. patterns are those of the paths that the
+// caller wants, in the form of [reference.MatchPath]: they decide which lists are read, and the
+// result may have further repositories. All lists together have the bounds of Repositories.
+func (im *Importer) ListRepositories(ctx context.Context, host string, kind listing.Kind, patterns []string) (repositories []reference.Reference, warnings []string, err error) {
+	var names []string
+	var cut string
+	if kind == listing.Catalog {
+		names, cut, err = im.catalog(ctx, host)
+		if cut != "" {
+			warnings = append(warnings, mayBeCut(host, "repositories", len(names), cut))
+		}
+	} else {
+		names, warnings, err = im.ownLists(ctx, host, kind, patterns)
+	}
 	if err != nil {
 		e := pull.Describe(reference.Reference{Host: host}, err)
 		e.Reference = ""
 		switch e.Reason {
 		case pull.NotFound, pull.Unauthorized, pull.Denied, pull.Unexpected:
-			e.Message += "; if the registry has no catalog (Docker Hub, quay.io and ghcr.io have none) or does not show it to these credentials, name the repositories one by one: import has --all-tags and -f, and sweep.repositories takes names"
+			if kind != listing.Catalog {
+				e.Message += fmt.Sprintf("; this is the list of %s, which sweep.entries may name for a registry of that kind alone", kind)
+				break
+			}
+			e.Message += "; if the registry has no catalog (Docker Hub, quay.io and ghcr.io have none) or does not show it to these credentials, name the repositories one by one: import has --all-tags and -f, and sweep.repositories takes names. A sweep can also read the registry's own list: sweep.entries has listing: " + strings.Join(listing.Kinds()[1:], ", ")
 		}
 		return nil, nil, e
 	}
+	slices.Sort(names)
 	refused := 0
-	for _, n := range names {
+	invalid := ""
+	for _, n := range slices.Compact(names) {
 		repository, err := reference.ParseRepository(host + "/" + n)
 		if err != nil || repository.Repository != n {
-			if refused++; refused == 1 {
-				warnings = append(warnings, "")
-			}
-			warnings[0] = fmt.Sprintf("%s lists %d invalid repository names, %q last", host, refused, pull.Clean(n))
+			refused++
+			invalid = n
 			continue
 		}
 		repositories = append(repositories, repository)
 	}
-	if cut != "" {
-		warnings = append(warnings, mayBeCut(host, "repositories", len(names), cut))
+	if refused > 0 {
+		warnings = append(warnings, fmt.Sprintf("%s lists %d invalid repository names, %q last", host, refused, pull.Clean(invalid)))
 	}
 	return repositories, warnings, nil
+}
+
+// ownLists reads the lists that a registry's own API has.
+func (im *Importer) ownLists(ctx context.Context, host string, kind listing.Kind, patterns []string) (names, warnings []string, err error) {
+	lists, err := kind.Lists(patterns)
+	if err != nil {
+		return nil, nil, &pull.Error{Reason: pull.Misconfigured, Message: err.Error()}
+	}
+	pages := 0
+	for _, list := range lists {
+		api, err := im.API(ctx, host, list.Owner(), logins[kind])
+		if err != nil {
+			return nil, nil, err
+		}
+		if api.Anonymous != "" {
+			warnings = append(warnings, fmt.Sprintf("the %s of %s is read without credentials, and shows public repositories alone: %s", list.Name, host, api.Anonymous))
+		}
+		ctx := pull.WithBudget(ctx, manifest.MaxManifestSize, api.Limits.Request, nil)
+		read := 0
+		for list.Path() != "" {
+			if pages++; pages > maxCatalogPages {
+				return nil, nil, &pull.Error{Reason: pull.TooLarge, Message: fmt.Sprintf("the %s has more than %d pages", list.Name, maxCatalogPages)}
+			}
+			raw, header, err := api.Client.Read(ctx, list.Path(), "application/json", manifest.MaxManifestSize)
+			if err != nil {
+				if pull.Describe(reference.Reference{Host: host}, err).Reason == pull.NotFound && list.Absent() {
+					continue
+				}
+				return nil, nil, err
+			}
+			some, err := list.Read(raw, header)
+			if err != nil {
+				return nil, nil, pull.CausedBy(pull.Unexpected, fmt.Sprintf("the %s cannot be read: %s", list.Name, pull.Clean(err.Error())), err)
+			}
+			read += len(some)
+			if names = append(names, some...); len(names) > maxRepositoriesListed {
+				return nil, nil, &pull.Error{Reason: pull.TooLarge, Message: fmt.Sprintf("the %s has more than %d repositories", list.Name, maxRepositoriesListed)}
+			}
+		}
+		if list.Cut() != "" {
+			warnings = append(warnings, mayBeCut("the "+list.Name+" of "+host, "repositories", read, list.Cut()))
+		}
+	}
+	return names, warnings, nil
+}
+
+// logins are how the APIs of registries take credentials.
+var logins = map[listing.Kind]pull.Login{
+	// src/server/middleware/security/basic_auth.go of goharbor/harbor
+	listing.Harbor: pull.LoginBasic,
+	listing.Gitea:  pull.LoginBasic,
+	// GitLab is where its registry sends clients for tokens.
+	listing.GitLab: pull.LoginPrivateToken,
+	// auth/decorators.py of quay/quay, process_oauth: robots cannot call the API.
+	listing.Quay: pull.LoginOAuthToken,
+	listing.Zot:  pull.LoginRegistry,
 }
 
 func (im *Importer) catalog(ctx context.Context, host string) (all []string, cut string, err error) {
@@ -78,8 +156,7 @@ func (im *Importer) catalog(ctx context.Context, host string) (all []string, cut
 		err := json.Unmarshal(raw, &page)
 		return page.Repositories, err
 	})
-	slices.Sort(all)
-	return slices.Compact(all), cut, err
+	return all, cut, err
 }
 
 // readList reads all pages of a list; names decodes one page. In errors, the list is called what,

@@ -37,7 +37,7 @@ type Client struct {
 	greetings *lru.Cache // host → *greeting
 	sessions  *lru.Cache // host/repository → *session
 	headless  *lru.Cache // part of a host that denies to HEAD what it gives to GET → until when
-	locks     *keyLocks
+	locks     *KeyLocks
 }
 
 // Options configure a Client. All but Limits may be zero. The Options of package importer explain
@@ -80,7 +80,7 @@ func New(o Options) (*Client, error) {
 		greetings:  lru.New(maxHosts),
 		sessions:   lru.New(maxRepositories),
 		headless:   lru.New(maxHosts),
-		locks:      &keyLocks{},
+		locks:      &KeyLocks{},
 	}, nil
 }
 
@@ -109,7 +109,7 @@ func (c *Client) Now() time.Time { return c.Clock.Now() }
 
 // Lock waits for a key, or for ctx.
 func (c *Client) Lock(ctx context.Context, key string) (unlock func(), err error) {
-	return c.locks.lock(ctx, key)
+	return c.locks.Lock(ctx, key)
 }
 
 // Locked is how many keys are locked or waited for.

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// keyLocks serializes work on one key: two imports that need the same digest of one repository
+// KeyLocks serializes work on one key: two imports that need the same digest of one repository
 // fetch it once, and two requests that need the same greeting send one. It holds an entry for each
 // key in use, so the number of running imports and requests bounds it.
 //
@@ -16,7 +16,7 @@ import (
 //
 // Locks on digests are taken from index to child only. Digests form no cycle,
 // so neither do the waits.
-type keyLocks struct {
+type KeyLocks struct {
 	mu   sync.Mutex
 	keys map[string]*keyLock
 }
@@ -26,8 +26,8 @@ type keyLock struct {
 	users int
 }
 
-// lock waits for the key or for ctx.
-func (l *keyLocks) lock(ctx context.Context, key string) (unlock func(), err error) {
+// Lock waits for the key or for ctx. The zero KeyLocks are ready for use.
+func (l *KeyLocks) Lock(ctx context.Context, key string) (unlock func(), err error) {
 	l.mu.Lock()
 	if l.keys == nil {
 		l.keys = map[string]*keyLock{}
@@ -60,12 +60,12 @@ func (l *keyLocks) lock(ctx context.Context, key string) (unlock func(), err err
 // token. Then it continues without the lock: the other may hang, and two greetings do no harm.
 const maxGreeting = 5 * time.Second
 
-// lockGreeting is locks.lock, but waits at most maxGreeting and then goes on without the lock.
+// lockGreeting is locks.Lock, but waits at most maxGreeting and then goes on without the lock.
 func (c *Client) lockGreeting(ctx context.Context, key string) (unlock func(), err error) {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer c.Clock.AfterFunc(maxGreeting, cancel).Stop()
-	if unlock, err = c.locks.lock(waiting, key); err != nil && ctx.Err() == nil {
+	if unlock, err = c.locks.Lock(waiting, key); err != nil && ctx.Err() == nil {
 		return func() {}, nil
 	}
 	return unlock, err

@@ -11,6 +11,8 @@ import (
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 )
 
 // Images keeps Images and ImageTags in memory as an API would, with resource versions,
@@ -24,6 +26,10 @@ type Images struct {
 
 	tags      map[string]*imagev1.ImageTag
 	tagWrites []string
+
+	// The names of Images by each reference and repository that they are known by, and of ImageTags by
+	// their repository: tests have thousands.
+	known, tagged map[string]map[string]bool
 
 	// Expire has each page of a list but the first answered 410 at first.
 	Expire bool
@@ -75,7 +81,30 @@ func (s *Images) Update(_ context.Context, image *imagev1.Image, _ metav1.Update
 func (s *Images) Delete(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.index(name, nil)
 	delete(s.stored, name)
+}
+
+// index keeps known for an Image that is about to be written, or deleted if image is nil.
+func (s *Images) index(name string, image *imagev1.Image) {
+	if s.known == nil {
+		s.known = map[string]map[string]bool{}
+	}
+	for _, one := range []*imagev1.Image{s.stored[name], image} {
+		if one == nil {
+			continue
+		}
+		for _, ref := range annotation.Known(one.Annotations) {
+			for _, by := range []string{ref.String(), ref.Name()} {
+				if s.known[by] == nil {
+					s.known[by] = map[string]bool{}
+				}
+				if s.known[by][name] = true; one != image {
+					delete(s.known[by], name)
+				}
+			}
+		}
+	}
 }
 
 func (s *Images) write(verb string, image *imagev1.Image) *imagev1.Image {
@@ -85,6 +114,7 @@ func (s *Images) write(verb string, image *imagev1.Image) *imagev1.Image {
 	s.revision++
 	image = image.DeepCopy()
 	image.ResourceVersion = strconv.Itoa(s.revision)
+	s.index(image.Name, image)
 	s.stored[image.Name] = image
 	s.writes = append(s.writes, verb+" "+image.Name)
 	return image.DeepCopy()

@@ -217,6 +217,35 @@ func (r *Registry) PushLayer(repository string, layer v1.Layer) {
 	}
 }
 
+// Stored returns the digests of all tags in the registry's storage, as "repository:tag". It is not
+// seen among the requests, and no fault hits it.
+func (r *Registry) Stored() map[string]string {
+	r.t.Helper()
+	all := map[string]string{}
+	registry, err := name.NewRegistry(r.Host, name.Insecure)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	repositories, err := remote.Catalog(context.Background(), registry, remote.WithTransport(inside{r.content}))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, repository := range repositories {
+		tags, err := remote.List(registry.Repo(repository), remote.WithTransport(inside{r.content}))
+		if err != nil {
+			continue // the storage keeps the name of a repository that is empty
+		}
+		for _, tag := range tags {
+			d, err := remote.Head(registry.Repo(repository).Tag(tag), remote.WithTransport(inside{r.content}))
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			all[repository+":"+tag] = d.Digest.String()
+		}
+	}
+	return all
+}
+
 // PushManifest serves any bytes as the manifest of "repository:tag" and of the
 // digest, whether or not that is the bytes' own.
 func (r *Registry) PushManifest(reference, mediaType, digest string, raw []byte) {

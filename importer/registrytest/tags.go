@@ -13,11 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
-	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/pages/pagestest"
-	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 var tagResource = imagev1.Resource("imagetags")
@@ -38,22 +36,17 @@ func (s *Images) list(ctx context.Context, o metav1.ListOptions) (*imagev1.Image
 	if !ok {
 		return nil, apierrors.NewBadRequest("this test selects by " + selectors.Digest + " and " + selectors.RecordedReferences + " only")
 	}
-	names := s.Names()
-	i := 0
-	if o.Continue != "" {
-		i, _ = slices.BinarySearch(names, o.Continue)
-	}
+	s.mu.Lock()
+	names := slices.Sorted(maps.Keys(s.known[want]))
+	s.mu.Unlock()
+	i, _ := slices.BinarySearch(names, o.Continue)
 	list := &imagev1.ImageList{}
 	if i < len(names) {
 		image, err := s.Get(ctx, names[i], metav1.GetOptions{})
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(annotation.Known(image.Annotations), func(ref reference.Reference) bool {
-			return ref.String() == want || ref.Name() == want
-		}) {
-			list.Items = append(list.Items, *image)
-		}
+		list.Items = append(list.Items, *image)
 	}
 	if i+1 < len(names) {
 		list.Continue = names[i+1]
@@ -105,6 +98,15 @@ func (s *Images) UpdateTag(_ context.Context, tag *imagev1.ImageTag, _ metav1.Up
 	tag = tag.DeepCopy()
 	tag.ResourceVersion = strconv.Itoa(s.revision)
 	s.tags[tag.Name] = tag
+	if ref, ok := tags.Reference(tag); ok {
+		if s.tagged == nil {
+			s.tagged = map[string]map[string]bool{}
+		}
+		if s.tagged[ref.Name()] == nil {
+			s.tagged[ref.Name()] = map[string]bool{}
+		}
+		s.tagged[ref.Name()][tag.Name] = true
+	}
 	s.tagWrites = append(s.tagWrites, tag.Name)
 	return tag.DeepCopy(), nil
 }
@@ -122,15 +124,22 @@ func (s *Images) listTags(_ context.Context, o metav1.ListOptions) (*imagev1.Ima
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	if _, ok := selector.RequiresExactMatch(selectors.TagRepository); !ok {
-		return nil, apierrors.NewBadRequest("this test selects by " + selectors.TagRepository + ", and maybe " + selectors.TagImage)
+	repository, ok := selector.RequiresExactMatch(selectors.TagRepository)
+	part, isNamed := selector.RequiresExactMatch(selectors.Named)
+	if !ok && !isNamed {
+		return nil, apierrors.NewBadRequest("this test selects by " + selectors.TagRepository + ", and maybe " + selectors.TagImage + ", or by " + selectors.Named)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := &imagev1.ImageTagList{}
-	for _, name := range slices.Sorted(maps.Keys(s.tags)) {
+	names := slices.Collect(maps.Keys(s.tagged[repository]))
+	if isNamed {
+		names = slices.Collect(maps.Keys(s.tags))
+	}
+	slices.Sort(names)
+	for _, name := range names {
 		image, _ := tags.Now(s.tags[name])
-		if ref, ok := tags.Reference(s.tags[name]); ok && selector.Matches(fields.Set{selectors.TagRepository: ref.Name(), selectors.TagImage: image}) && name >= o.Continue {
+		if ref, ok := tags.Reference(s.tags[name]); isNamed && strings.Contains(ref.String(), part) && name >= o.Continue || !isNamed && ok && selector.Matches(fields.Set{selectors.TagRepository: ref.Name(), selectors.TagImage: image}) && name >= o.Continue {
 			if o.Limit > 0 && int64(len(list.Items)) == o.Limit {
 				list.Continue = name
 				break

@@ -139,27 +139,41 @@ func (c *Client) Read(ctx context.Context, path, accept string, limit int64) ([]
 // https://github.com/sonatype/nexus-public/issues/1011), and what stands behind a proxy links to
 // http or to a port of its own.
 func (c *Client) Next(header http.Header, path string) (next string, elsewhere bool) {
+	target, ok := nextTarget(header)
+	if !ok {
+		return "", false
+	}
+	from, err := c.url(path)
+	if err != nil {
+		return "", true
+	}
+	to, err := from.Parse(target)
+	if err == nil && to.RawQuery != "" && to.Hostname() == from.Hostname() {
+		from.RawQuery = to.RawQuery
+		return from.RequestURI(), false
+	}
+	if err != nil || to.Host != c.base.Host || to.Scheme != c.base.Scheme {
+		return "", true
+	}
+	return to.RequestURI(), false
+}
+
+// LinksNext reports whether an answer links to a next page, wherever that is.
+func LinksNext(header http.Header) bool {
+	_, links := nextTarget(header)
+	return links
+}
+
+// nextTarget returns the target of the link to the next page.
+func nextTarget(header http.Header) (target string, ok bool) {
 	for _, value := range links(header) {
-		target, params, ok := strings.Cut(value, ">")
+		target, params, closed := strings.Cut(value, ">")
 		target, opened := strings.CutPrefix(strings.TrimSpace(target), "<")
 		rel := strings.ReplaceAll(strings.ToLower(strings.ReplaceAll(params, " ", "")), `"`, "")
 		// Some registries leave rel out.
-		if !ok || !opened || strings.Contains(rel, ";rel=") && !strings.Contains(rel+";", ";rel=next;") {
-			continue
+		if closed && opened && (!strings.Contains(rel, ";rel=") || strings.Contains(rel+";", ";rel=next;")) {
+			return target, true
 		}
-		from, err := c.url(path)
-		if err != nil {
-			return "", true
-		}
-		to, err := from.Parse(target)
-		if err == nil && to.RawQuery != "" && to.Hostname() == from.Hostname() {
-			from.RawQuery = to.RawQuery
-			return from.RequestURI(), false
-		}
-		if err != nil || to.Host != c.base.Host || to.Scheme != c.base.Scheme {
-			return "", true
-		}
-		return to.RequestURI(), false
 	}
 	return "", false
 }
