@@ -36,6 +36,7 @@ var alertCases = map[string]alertCase{
 	"TidewaiterImportsWait":      {"tidewaiter_queue_oldest_job_age_seconds", `receiver="hub"`, "3000x200", "7200x200", "hub", "has waited for 2h 0m 0s"},
 	"TidewaiterRegistriesParked": {"tidewaiter_queue_parked_registries", "", "0x200", "2x200", "", "2 registries do not answer"},
 	"TidewaiterTagsUnchecked":    {"tidewaiter_tag_checked_age_seconds", `registry="r.example.com",share="0.5"`, "100x200", "5000x5 100x5 5000x5 100x5 100000x180", "r.example.com", "r.example.com confirmed its tags regularly"},
+	"TidewaiterRegistryEmptied":  {"tidewaiter_sweep_lost_registries", "", "0x200", "1x200", "", "2 registries have nothing in most repositories"},
 	"TidewaiterRunsUnverified":   {"tidewaiter_running_pods", `verified="Unsigned"`, "0x200", "3x200", "Unsigned", "verified=Unsigned"},
 	"TidewaiterTagOverwritten":   {"tidewaiter_overwritten_tags", "", "0x200", "1x200", "", "1 tags that must not move have moved"},
 	"TidewaiterRunningImageGone": {"tidewaiter_gone_running_images", "", "0x200", "5x200", "", "5 images that pods use are gone"},

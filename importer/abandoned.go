@@ -104,14 +104,36 @@ func EachUnlisted(ctx context.Context, images Tagged, repository reference.Refer
 	})
 }
 
+// EachOfRegistry calls visit with each known tag of a registry that leads to a digest. The server
+// reads all tags to find them.
+func EachOfRegistry(ctx context.Context, images Tagged, host string, visit func(tag reference.Reference, digest string) error) error {
+	return eachSelected(ctx, images, fields.OneTermEqualSelector(selectors.Named, host+"/"), func(ref reference.Reference, digest string) error {
+		if ref.Host != host {
+			return nil
+		}
+		return visit(ref, digest)
+	})
+}
+
 // eachTag calls visit with each known tag of a repository that leads to a digest, among those that
 // a selector chooses.
 func eachTag(ctx context.Context, images Tagged, repository reference.Reference, chosen fields.Selector, visit func(tag reference.Reference, digest string) error) error {
 	selector := fields.AndSelectors(fields.OneTermEqualSelector(selectors.TagRepository, repository.String()), chosen)
+	return eachSelected(ctx, images, selector, func(ref reference.Reference, digest string) error {
+		if ref.Bare() != repository {
+			return nil
+		}
+		return visit(ref, digest)
+	})
+}
+
+// eachSelected calls visit with each known tag that leads to a digest, among those that a selector
+// chooses.
+func eachSelected(ctx context.Context, images Tagged, selector fields.Selector, visit func(tag reference.Reference, digest string) error) error {
 	return pages.Each(ctx, metav1.ListOptions{Limit: leadingPage, FieldSelector: selector.String()}, images.ListTags, func(list *imagev1.ImageTagList) error {
 		for i := range list.Items {
 			ref, ok := tags.Reference(&list.Items[i])
-			if now, _ := tags.Now(&list.Items[i]); ok && now != "" && ref.Bare() == repository {
+			if now, _ := tags.Now(&list.Items[i]); ok && now != "" {
 				if err := visit(ref, now); err != nil {
 					return err
 				}

@@ -88,6 +88,7 @@ const (
 	NoticeImported         = "Imported"
 	NoticeImportFailed     = "ImportFailed"
 	NoticeGoneFromRegistry = "GoneFromRegistry"
+	NoticeRegistryEmptied  = "RegistryEmptied" // Reference is the registry
 )
 
 // Notifier passes Notices on, usually as Kubernetes Events. It must not wait
@@ -97,6 +98,9 @@ type Notifier interface {
 }
 
 func (w *Worker) notify(ctx context.Context, n Notice) {
+	if s, ok := ctx.Value(summaryKey{}).(*summary); ok && s.take(n) {
+		return
+	}
 	if w.Notifier != nil {
 		w.Notifier.Notify(ctx, n)
 	}

@@ -3,6 +3,7 @@ package queue
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -89,17 +90,18 @@ func (w *Worker) importShown(ctx context.Context, im *importer.Importer, ref ref
 // image's signatures again. If the registry does not show the image to the server, checkRunning
 // asks with the pull secrets of the pods. The image is gone if the registry shows it to none of the
 // credentials that may pull it; credentials that the registry refuses do not count. checkRunning
-// skips an image that is not stored, because its import will ask.
-func (w *Worker) checkRunning(ctx context.Context, ref reference.Reference, clusters []string) error {
+// skips an image that is not stored, with errNotStored, because its import will ask. If the image
+// is gone, the caller records that.
+func (w *Worker) checkRunning(ctx context.Context, ref reference.Reference, clusters []string) (gone bool, err error) {
 	if _, err := w.Images.Get(ctx, ref.Digest, metav1.GetOptions{}); apierrors.IsNotFound(err) {
-		return nil
+		return false, errNotStored
 	} else if err != nil {
-		return err
+		return false, err
 	}
 	im := w.Importer()
 	result, own := w.importPresent(ctx, im, ref, w.Images)
 	if own == nil || result != nil || !isHidden(own) {
-		return own
+		return false, own
 	}
 	var unknown error // why it may be there all the same
 	absent := pull.ReasonOf(own) == pull.NotFound
@@ -115,7 +117,7 @@ func (w *Worker) checkRunning(ctx context.Context, ref reference.Reference, clus
 			result, err := w.importPresent(ctx, im.With(k), ref, w.Images)
 			switch reason := pull.ReasonOf(err); {
 			case err == nil || result != nil:
-				return err
+				return false, err
 			case reason == pull.NotFound:
 				absent = true
 			case !isHidden(err) && reason != pull.Unexpected:
@@ -127,10 +129,13 @@ func (w *Worker) checkRunning(ctx context.Context, ref reference.Reference, clus
 		unknown = cmp.Or(unknown, own)
 	}
 	if unknown != nil {
-		return unknown
+		return false, unknown
 	}
-	return w.markGone(ctx, ref.Digest, ref)
+	return true, nil
 }
+
+// errNotStored ends the check of an image that is not stored.
+var errNotStored = errors.New("the image is not stored")
 
 // isHidden reports whether other credentials may show what these do not.
 func isHidden(err error) bool {

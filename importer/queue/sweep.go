@@ -40,29 +40,69 @@ func (w *Worker) ReplaceSweep(o SweepOptions) error {
 	return nil
 }
 
-// sweepEvery sweeps until ctx is done. A registry whose sweep takes longer than the time to the
-// next one is left out of that, and delays no other.
+// sweepEvery sweeps until ctx is done.
 func (w *Worker) sweepEvery(ctx context.Context) {
-	ticker := w.Clock.NewTicker(w.plan.Load().every)
-	defer func() { ticker.Stop() }()
 	var running sync.WaitGroup
 	defer running.Wait()
-	for again := true; ; {
-		begin := again
-		running.Go(func() { w.sweep(ctx, begin) })
+	for ctx.Err() == nil {
+		w.follow(ctx, w.plan.Load(), &running)
+	}
+}
+
+// follow sweeps by a plan until there is another one or ctx is done. Each entry has its own times.
+// A registry whose sweep takes longer than the time to the next one of the same entry is left out
+// of that, and delays no other.
+func (w *Worker) follow(ctx context.Context, plan *sweepPlan, running *sync.WaitGroup) {
+	w.forgetLosses(plan)
+	times := schedule{plan: plan}
+	again := true
+	for {
+		now := w.Clock.Now()
+		due, next := times.due(now)
+		for _, entry := range plan.entries {
+			if isDue := slices.Contains(due, entry); isDue || !again {
+				running.Go(func() { w.sweep(ctx, entry, isDue) })
+			}
+		}
+		timer := w.Clock.NewTimer(next.Sub(now))
+		again = true
 		select {
 		case <-ctx.Done():
+			timer.Stop()
 			return
-		case <-ticker.C():
-			again = true
+		case <-timer.C():
 		case <-w.moved:
 			again = false
 		case <-w.replaced:
-			again = true
-			ticker.Stop()
-			ticker = w.Clock.NewTicker(w.plan.Load().every)
+			timer.Stop()
+			return
+		}
+		timer.Stop()
+	}
+}
+
+// schedule has the times of a plan's entries.
+type schedule struct {
+	plan *sweepPlan
+	at   []time.Time
+}
+
+// due returns the entries whose time has come, and when the next one is due. All are due at first.
+// An entry that missed several times is due once.
+func (s *schedule) due(now time.Time) (due []*sweepEntry, next time.Time) {
+	if s.at == nil {
+		s.at = slices.Repeat([]time.Time{now}, len(s.plan.entries))
+	}
+	for i, entry := range s.plan.entries {
+		if late := now.Sub(s.at[i]); late >= 0 {
+			due = append(due, entry)
+			s.at[i] = s.at[i].Add((late/entry.every + 1) * entry.every)
+		}
+		if i == 0 || s.at[i].Before(next) {
+			next = s.at[i]
 		}
 	}
+	return due, next
 }
 
 const (
@@ -73,37 +113,41 @@ const (
 	maxRefusals = 5
 )
 
-// sweep sweeps the repositories, what tags of image streams want imported regularly, and what pods
-// run: of the registries that this Worker owns, or, if not again, of those that it has come to own.
-// Registries are swept beside each other, under limits of the sweep's own: pushes go first, and
-// have theirs.
-func (w *Worker) sweep(ctx context.Context, again bool) {
-	start, plan := w.Clock.Now(), w.plan.Load()
+// sweep sweeps the repositories of an entry, and if that is the base also what tags of image
+// streams want imported regularly, and what pods run: of the registries that this Worker owns, or,
+// if not again, of those that it has come to own. Registries are swept beside each other, under
+// limits of the sweep's own: pushes go first, and have theirs. Two sweeps of one registry take
+// turns.
+func (w *Worker) sweep(ctx context.Context, entry *sweepEntry, again bool) {
+	start := w.Clock.Now()
 	s := &sweeper{
-		Worker: w, plan: plan, limiter: hostlimit.New(w.Concurrency, max(1, w.HostConcurrency/2), w.Clock), wanted: map[string]bool{},
-		waiting: map[string]*hostSweep{}, ended: make(chan struct{}), until: start.Add(plan.every),
+		Worker: w, entry: entry, limiter: hostlimit.New(w.Concurrency, max(1, w.HostConcurrency/2), w.Clock), wanted: map[string]bool{},
+		waiting: map[string]*hostSweep{}, ended: make(chan struct{}), until: start.Add(entry.every),
 	}
-	w.forgetBegun(again)
+	w.forgetBegun(entry, again)
+	w.countLosses()
 	ctx = importer.WithCause(ctx, "sweep")
-	for _, repository := range plan.repositories {
+	for _, repository := range entry.repositories {
 		if s.wants(repository.Host) {
 			h := s.host(repository.Host)
 			h.repositories = append(h.repositories, repository)
 		}
 	}
-	for _, pattern := range plan.patterns {
+	for _, pattern := range entry.patterns {
 		if s.wants(pattern.host) {
 			h := s.host(pattern.host)
 			h.patterns = append(h.patterns, pattern)
 		}
 	}
-	scheduled, err := s.readScheduled(ctx)
-	if err != nil && ctx.Err() == nil {
-		w.Logger.Error("A sweep cannot read what image streams follow", "err", err)
-	}
-	running, err := s.readRunning(ctx)
-	if err != nil && ctx.Err() == nil {
-		w.Logger.Error("A sweep cannot read what pods run", "err", err)
+	var scheduled, running int
+	if entry.isBase {
+		var err error
+		if scheduled, err = s.readScheduled(ctx); err != nil && ctx.Err() == nil {
+			w.Logger.Error("A sweep cannot read what image streams follow", "err", err)
+		}
+		if running, err = s.readRunning(ctx); err != nil && ctx.Err() == nil {
+			w.Logger.Error("A sweep cannot read what pods run", "err", err)
+		}
 	}
 	s.hosts(ctx)
 	if of := s.of.Load(); of+int64(scheduled+running) > 0 {
@@ -111,19 +155,22 @@ func (w *Worker) sweep(ctx context.Context, again bool) {
 	}
 }
 
-// forgetBegun has registries swept that were before: all of them again, or those that are another's
-// now, should they come back.
-func (w *Worker) forgetBegun(again bool) {
+// forgetBegun has registries of an entry swept that were before: all of them again, or those that
+// are another's now, should they come back. It forgets entries that are not in force.
+func (w *Worker) forgetBegun(entry *sweepEntry, again bool) {
+	plan := w.plan.Load()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	maps.DeleteFunc(w.begun, func(host string, _ bool) bool { return again || !w.owns(host) })
+	maps.DeleteFunc(w.begun, func(key sweepKey, _ bool) bool {
+		return key.entry == entry && (again || !w.owns(key.host)) || !slices.Contains(plan.entries, key.entry)
+	})
 }
 
 func (w *Worker) owns(host string) bool { return w.Owners == nil || w.Owners.Owns(host) }
 
 type sweeper struct {
 	*Worker
-	plan    *sweepPlan
+	entry   *sweepEntry
 	limiter *hostlimit.Limiter
 	wanted  map[string]bool       // registries, and whether this sweep asks them
 	waiting map[string]*hostSweep // by registry
@@ -146,6 +193,7 @@ type hostSweep struct {
 	running map[reference.Reference][]string
 	// it does not answer now, or asks to be left alone for too long
 	left atomic.Bool
+	seen seenOf
 }
 
 // wants reports whether this sweep asks a registry.
@@ -154,8 +202,9 @@ func (s *sweeper) wants(host string) bool {
 	if !decided {
 		s.Worker.mu.Lock()
 		defer s.Worker.mu.Unlock()
-		if want = s.owns(host) && !s.begun[host]; want {
-			s.begun[host] = true
+		key := sweepKey{s.entry, host}
+		if want = s.owns(host) && !s.begun[key]; want {
+			s.begun[key] = true
 		}
 		s.wanted[host] = want
 	}
@@ -180,12 +229,18 @@ func (s *sweeper) hosts(ctx context.Context) {
 	for _, h := range slices.SortedFunc(maps.Values(s.waiting), func(a, b *hostSweep) int {
 		return cmp.Or(cmp.Compare(len(b.repositories)+len(b.patterns), len(a.repositories)+len(a.patterns)), cmp.Compare(a.name, b.name))
 	}) {
-		if _, under := s.sweeping.LoadOrStore(h.name, true); under {
+		key := sweepKey{s.entry, h.name}
+		if _, under := s.sweeping.LoadOrStore(key, true); under {
 			s.failing.Warn(h.name, "a sweep is still busy with a registry, so the next sweep skips it", "registry", h.name)
 			continue
 		}
 		group.Go(func() error {
-			defer s.sweeping.Delete(h.name)
+			defer s.sweeping.Delete(key)
+			unlock, err := s.turns.Lock(ctx, h.name)
+			if err != nil {
+				return nil // the server stops
+			}
+			defer unlock()
 			_ = runner.Guard(s.Logger, func() error { h.sweep(ctx); return nil })
 			return nil
 		})
@@ -206,17 +261,36 @@ func (h *hostSweep) sweep(ctx context.Context) {
 		if h.leaves() {
 			return
 		}
-		if err := h.repository(ctx, repository); err == nil {
-			h.done.Add(1)
-			h.vanished = slices.DeleteFunc(h.vanished, func(r reference.Reference) bool { return r == repository })
-		} else if ctx.Err() == nil {
-			h.failing.Warn(repository.Name(), "a sweep stopped before the end of a repository", "repository", repository.Name(), "err", err)
-		}
+		h.end(ctx, repository, h.repository(ctx, repository))
 	}
-	h.each(ctx, slices.Values(h.followed), "a sweep could not import what an image stream follows", h.sweepFollowed)
 	h.each(ctx, maps.Keys(h.running), "a sweep could not check an image that pods run", func(ctx context.Context, ref reference.Reference) error {
-		return h.checkRunning(ctx, ref, h.running[ref])
+		gone, err := h.checkRunning(ctx, ref, h.running[ref])
+		switch {
+		case errors.Is(err, errNotStored):
+			return nil
+		case err != nil:
+			h.missed()
+		default:
+			h.saw(ref, !gone)
+		}
+		return err
 	})
+	h.conclude(ctx)
+	h.each(ctx, slices.Values(h.followed), "a sweep could not import what an image stream follows", h.importFollowed)
+}
+
+// end counts a repository that was swept, or says why it was not. conclude decides
+// about one that is empty now.
+func (h *hostSweep) end(ctx context.Context, repository reference.Reference, err error) {
+	switch {
+	case errors.Is(err, errEmptied):
+	case err == nil:
+		h.done.Add(1)
+		h.vanished = slices.DeleteFunc(h.vanished, func(r reference.Reference) bool { return r == repository })
+	case ctx.Err() == nil:
+		h.missed()
+		h.failing.Warn(repository.Name(), "a sweep stopped before the end of a repository", "repository", repository.Name(), "err", err)
+	}
 }
 
 // each calls f with references of the registry, several at a time, until the registry is left.
@@ -320,6 +394,13 @@ func (h *hostSweep) repository(ctx context.Context, repository reference.Referen
 		images.Expect(repository.WithTag(tag))
 	}
 	asked := &askedOf{references: map[reference.Reference]bool{}}
+	if len(tags) == 0 && !pull.IsHidden(err) {
+		if emptied, err := h.isEmptied(ctx, repository); emptied || err != nil {
+			return cmp.Or(err, errEmptied)
+		}
+	} else if len(tags) > 0 {
+		h.saw(repository, true)
+	}
 	var group errgroup.Group
 	group.SetLimit(h.HostConcurrency)
 	var failed atomic.Bool
@@ -405,8 +486,10 @@ func (s *sweeper) readScheduled(ctx context.Context) (scheduled int, err error) 
 		return 0, nil
 	}
 	read, swept := map[reference.Reference]bool{}, map[reference.Reference]bool{}
-	for _, repository := range s.plan.repositories {
-		swept[repository] = true
+	for _, e := range s.Worker.plan.Load().entries {
+		for _, repository := range e.repositories {
+			swept[repository] = swept[repository] || e.every <= s.entry.every
+		}
 	}
 	err = s.Streams.Scheduled(ctx, func(ref reference.Reference) error {
 		if read[ref] || swept[ref.Bare()] || !s.wants(ref.Host) {

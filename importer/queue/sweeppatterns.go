@@ -8,11 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
-
-// maxFound bounds the repositories of a registry that a sweep finds by patterns.
-const maxFound = 10_000
 
 // sweepPattern names repositories of a registry by a pattern for [reference.MatchPath].
 type sweepPattern struct{ host, path string }
@@ -38,20 +36,22 @@ func parseSweepPattern(text string) (sweepPattern, error) {
 	return sweepPattern{host, path}, nil
 }
 
-// find adds the repositories that the registry's patterns name: those that its catalog lists now,
-// and those that vanished from it since an earlier sweep of this process, so that the sweep asks
-// for their images once more.
+// find adds the repositories that the registry's patterns name: those that it lists now,
+// and those that vanished from its list, so that the sweep asks for their images once more.
 func (h *hostSweep) find(ctx context.Context) {
 	var listed []reference.Reference
-	var warnings []string
+	var warnings, paths []string
+	for _, p := range h.patterns {
+		paths = append(paths, p.path)
+	}
 	err := h.ask(ctx, func() (err error) {
-		listed, warnings, err = h.Importer().Repositories(ctx, h.name)
+		listed, warnings, err = h.Importer().ListRepositories(ctx, h.name, h.entry.listing, paths)
 		return err
 	})
 	for _, text := range warnings {
 		h.failing.Warn(h.name, "a sweep may not find all repositories", "registry", h.name, "warning", text)
 	}
-	before := h.foundAt(h.name)
+	before := h.before(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
 			h.failing.Warn(h.name, "a sweep finds no new repositories: the registry does not list them", "registry", h.name, "err", err)
@@ -61,19 +61,57 @@ func (h *hostSweep) find(ctx context.Context) {
 		return
 	}
 	for _, repository := range listed {
-		if slices.ContainsFunc(h.patterns, func(p sweepPattern) bool { return p.matches(repository.Repository) }) && !slices.Contains(h.repositories, repository) {
+		if h.matches(repository) && !slices.Contains(h.repositories, repository) {
 			h.found = append(h.found, repository)
 		}
 	}
-	if len(h.found) > maxFound {
-		h.failing.Warn(h.name, "a sweep leaves out repositories: a registry has too many that match", "registry", h.name, "matching", len(h.found), "most", maxFound)
-		h.found = h.found[:maxFound]
+	if most := h.entry.most; len(h.found) > most {
+		h.failing.Warn(h.name, "a sweep leaves out repositories: a registry has more that match than sweep.entries.most allows", "registry", h.name, "matching", len(h.found), "most", most, "last", h.found[most-1].Repository)
+		h.found = h.found[:most]
 	}
 	h.vanished = slices.DeleteFunc(slices.Clone(before), func(r reference.Reference) bool {
 		return has(h.found, r) || slices.Contains(h.repositories, r)
 	})
 	h.report(before)
 	h.repositories = slices.Concat(h.repositories, h.found, h.vanished)
+}
+
+// before returns the repositories of the registry that the patterns named at the last sweep, in the
+// order of byName. For the first sweep of a process these are those of stored tags.
+func (h *hostSweep) before(ctx context.Context) []reference.Reference {
+	key := sweepKey{h.entry, h.name}
+	h.Worker.mu.Lock()
+	before, recalled := slices.Clone(h.Worker.found[h.name]), h.recalled[key]
+	h.Worker.mu.Unlock()
+	before = slices.DeleteFunc(before, func(r reference.Reference) bool { return !h.matches(r) })
+	if recalled {
+		return before
+	}
+	known := map[reference.Reference]bool{}
+	err := importer.EachOfRegistry(ctx, h.Images, h.name, func(tag reference.Reference, _ string) error {
+		if repository := tag.Bare(); h.matches(repository) {
+			known[repository] = true
+		}
+		return nil
+	})
+	if err != nil {
+		if ctx.Err() == nil {
+			h.failing.Warn(h.name, "a sweep does not know which repositories a registry had: stored tags cannot be read", "registry", h.name, "err", err)
+		}
+		return before
+	}
+	for _, r := range before {
+		known[r] = true
+	}
+	h.Worker.mu.Lock()
+	h.recalled[key] = true
+	h.Worker.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(known), byName)
+}
+
+// matches reports whether the patterns name a repository of the registry.
+func (h *hostSweep) matches(r reference.Reference) bool {
+	return slices.ContainsFunc(h.patterns, func(p sweepPattern) bool { return p.matches(r.Repository) })
 }
 
 // has reports whether repositories of a registry, in the order of byName, include one.
@@ -116,27 +154,24 @@ func named(repositories []reference.Reference) string {
 	return strings.Join(names, ", ")
 }
 
-// foundAt returns the repositories of a registry that the last sweep has found by patterns.
-func (w *Worker) foundAt(host string) []reference.Reference {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.found[host]
-}
-
-// remember keeps the repositories that a sweep has found by patterns for the next sweep, and those
-// that vanished and could not be swept. It forgets registries for which the plan has no pattern
-// now.
+// remember keeps the repositories that a sweep has found by patterns for the next sweep, those that
+// vanished and could not be swept, and what other entries have found. It forgets registries for
+// which the plan has no pattern now.
 func (h *hostSweep) remember() {
-	found := slices.Concat(h.found, h.vanished)
-	slices.SortFunc(found, byName)
 	h.Worker.mu.Lock()
 	defer h.Worker.mu.Unlock()
 	if h.Worker.found == nil {
 		h.Worker.found = map[string][]reference.Reference{}
 	}
-	h.Worker.found[h.name] = found
-	plan := h.Worker.plan.Load()
-	maps.DeleteFunc(h.Worker.found, func(host string, _ []reference.Reference) bool {
-		return !slices.ContainsFunc(plan.patterns, func(p sweepPattern) bool { return p.host == host })
-	})
+	found := slices.DeleteFunc(slices.Clone(h.Worker.found[h.name]), h.matches)
+	found = slices.Concat(found, h.found, h.vanished)
+	slices.SortFunc(found, byName)
+	h.Worker.found[h.name] = slices.Compact(found)
+	patterns := map[string]bool{}
+	for _, e := range h.Worker.plan.Load().entries {
+		for _, p := range e.patterns {
+			patterns[p.host] = true
+		}
+	}
+	maps.DeleteFunc(h.Worker.found, func(host string, _ []reference.Reference) bool { return !patterns[host] })
 }

@@ -8,12 +8,22 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/tidewaiter/tidewaiter/importer"
+	"github.com/tidewaiter/tidewaiter/importer/listing"
+	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
+	"github.com/tidewaiter/tidewaiter/signatures/find"
 )
 
 // catalogOf makes a registry list these repositories, or refuse to if they are nil.
@@ -122,30 +132,61 @@ func TestSweepPatterns(t *testing.T) {
 	}
 }
 
-// Through creations and deletions, what sweeps by a pattern alone know is what the storage has.
+// Through creations and deletions, what sweeps by a pattern alone know is what the storage has,
+// whichever list of the registry they read.
 func TestSweepsFollowTheStorage(t *testing.T) {
-	const repositories, rounds = 60, 6
+	for kind, serve := range map[listing.Kind]func(*registrytest.Registry, registrytest.Lists){
+		listing.Catalog: nil, listing.Harbor: (*registrytest.Registry).ServeHarbor, listing.GitLab: (*registrytest.Registry).ServeGitLab,
+		listing.Gitea: (*registrytest.Registry).ServeGitea, listing.Quay: (*registrytest.Registry).ServeQuay, listing.Zot: (*registrytest.Registry).ServeZot,
+	} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			followStorage(t, 60, 6, kind, serve)
+		})
+	}
+}
+
+// The same of 1,000 repositories, in pages of the catalog.
+func TestSweepsFollowAThousandRepositories(t *testing.T) {
+	t.Parallel()
+	followStorage(t, 1000, 4, listing.Catalog, nil)
+}
+
+func followStorage(t *testing.T, repositories, rounds int, kind listing.Kind, serve func(*registrytest.Registry, registrytest.Lists)) {
 	w, o := prepareWorker(t)
-	o.Sweep.Repositories = []string{w.registry.Host + "/**"}
+	entry := queue.SweepEntry{Listing: string(kind)}
+	for i := range 7 {
+		entry.Repositories = append(entry.Repositories, fmt.Sprintf("%s/team%d/**", w.registry.Host, i))
+	}
+	o.Sweep.Entries = []queue.SweepEntry{entry}
 	worker, err := queue.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	stored := map[string]string{} // the digest of each repository's one image
-	catalogOf(w.registry, func() []string { return append([]string{}, slices.Sorted(maps.Keys(stored))...) })
+	names := func() []string { return append([]string{"public/other"}, slices.Sorted(maps.Keys(stored))...) }
+	if serve == nil {
+		catalogPaged(w.registry, 100, names)
+	} else {
+		// Everybody sees all: what needs credentials is the importer's to test.
+		serve(w.registry, registrytest.Lists{Names: names, Public: true})
+	}
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 1))
+	appeared, deleted := 0, 0
 	for round := range rounds {
 		for i := range repositories {
 			name := fmt.Sprintf("team%d/app%d", i%7, i)
 			digest, is := stored[name]
-			switch roll := random.IntN(3); {
-			case !is && roll > 0:
+			switch roll := random.IntN(4); {
+			case !is && (roll > 0 || round == 0):
 				stored[name] = w.push(name+":v1", fmt.Sprintf("%s %d", name, round))
+				appeared++
 			case is && roll == 0:
 				w.delete(name, "v1")
 				w.delete(name, digest)
 				delete(stored, name)
+				deleted++
 			}
 		}
 		worker.SweepOnce(t.Context())
@@ -153,13 +194,161 @@ func TestSweepsFollowTheStorage(t *testing.T) {
 		for _, digest := range w.images.Names() {
 			gone := w.gone(digest)
 			for _, ref := range w.references(digest) {
-				if name, ok := strings.CutSuffix(ref, ":v1"); ok && !slices.Contains(gone, ref) {
-					known[name] = digest
+				if strings.HasSuffix(ref, ":v1") && !slices.Contains(gone, ref) {
+					known[ref] = digest
 				}
 			}
 		}
-		if !maps.Equal(known, stored) {
-			t.Fatalf("seed %d, round %d: known are %v, the storage has %v", seed, round, known, stored)
+		if storage := w.registry.Stored(); len(storage) != len(stored) || !maps.Equal(known, storage) {
+			t.Fatalf("seed %d, round %d: known are %d, the storage has %d: %s", seed, round, len(known), len(storage), cmp.Diff(storage, known))
 		}
+	}
+	if len(worker.Losses()) > 0 {
+		t.Errorf("seed %d: %v", seed, worker.Losses())
+	}
+	t.Logf("%d repositories appeared, and %d were deleted", appeared, deleted)
+}
+
+// catalogPaged makes a registry list repositories in pages, with links.
+func catalogPaged(registry *registrytest.Registry, size int, listed func() []string) {
+	registry.Inject("GET /v2/_catalog", 0, func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			all := slices.DeleteFunc(listed(), func(name string) bool { return name <= req.FormValue("last") })
+			if len(all) > size {
+				all = all[:size]
+				w.Header().Set("Link", fmt.Sprintf(`</v2/_catalog?last=%s&n=%d>; rel="next"`, url.QueryEscape(all[size-1]), size))
+			}
+			_ = json.NewEncoder(w).Encode(map[string]any{"repositories": all})
+		})
+	})
+}
+
+// A sweep of a thousand unchanged repositories with a tag each costs a page of Harbor's list for
+// each hundred, and for each repository the list of its tags, a HEAD and the referrers of the
+// image.
+func TestRequestsOfAThousandUnchangedRepositories(t *testing.T) {
+	t.Parallel()
+	const repositories = 1000
+	w, o := prepareWorker(t)
+	absent := filepath.Join(t.TempDir(), "absent")
+	finder, err := find.New(find.Options{RegistriesDirs: []string{absent}, Storage: absent, Demands: demandsSigned(false)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Config = always(newImporter(t, importer.Options{Signatures: finder, SignaturesAge: 1, Limits: pull.Limits{Attempts: 1}}))
+	o.Sweep.Entries = []queue.SweepEntry{{Repositories: []string{w.registry.Host + "/**"}, Listing: "harbor"}}
+	var names []string
+	for i := range repositories {
+		names = append(names, fmt.Sprintf("team/app%04d", i))
+		w.push(names[i]+":v1", names[i])
+	}
+	w.registry.ServeHarbor(registrytest.Lists{Names: func() []string { return names }, Public: true})
+	worker, err := queue.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker.SweepOnce(t.Context())
+	writes := len(w.images.Writes())
+	w.registry.Reset()
+	worker.SweepOnce(t.Context())
+	count := func(pattern string) int { return w.registry.Count(pattern) }
+	lists, tags, heads, referrers, all := count("GET /api/"), count("tags/list"), count("^HEAD "), count("/referrers/"), len(w.registry.AllRequests())
+	if lists != 10 || tags != repositories || heads != repositories || referrers != repositories || all > lists+tags+heads+referrers+1 {
+		t.Errorf("%d lists, %d lists of tags, %d HEADs, %d referrers, %d requests in all", lists, tags, heads, referrers, all)
+	}
+	if n := len(w.images.Writes()) - writes; n != 0 {
+		t.Errorf("%d writes of nothing new", n)
+	}
+}
+
+// Each entry has its own times: all begin at once, and a time that was missed comes once.
+func TestEntriesHaveTheirOwnTimes(t *testing.T) {
+	host := "r.example.com/"
+	due, err := queue.Schedule(queue.SweepOptions{Every: 3 * time.Hour, Entries: []queue.SweepEntry{
+		{Repositories: []string{host + "quick"}, Every: time.Hour}, {Repositories: []string{host + "same"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	for _, tc := range []struct {
+		after time.Duration
+		want  string
+		next  time.Duration
+	}{
+		{0, "[base quick same]", time.Hour},
+		{59 * time.Minute, "[]", time.Hour},
+		{time.Hour, "[quick]", 2 * time.Hour},
+		{2*time.Hour + time.Minute, "[quick]", 3 * time.Hour},
+		{3 * time.Hour, "[base quick same]", 4 * time.Hour},
+		{5*time.Hour + 30*time.Minute, "[quick]", 6 * time.Hour},
+		{13 * time.Hour, "[base quick same]", 14 * time.Hour},
+		{15 * time.Hour, "[base quick same]", 16 * time.Hour},
+	} {
+		all, next := due(start.Add(tc.after))
+		if fmt.Sprint(all) != tc.want || next.Sub(start) != tc.next {
+			t.Errorf("after %v: %v, next after %v, want %s after %v", tc.after, all, next.Sub(start), tc.want, tc.next)
+		}
+	}
+}
+
+// An entry is swept when the server begins, and again after its interval.
+func TestEntriesAreSweptAgain(t *testing.T) {
+	w, o := prepareWorker(t)
+	clock := clocktesting.NewFakeClock(time.Now())
+	o.Clock, o.Sweep.Every = clock, 1000*time.Hour
+	o.Sweep.Entries = []queue.SweepEntry{{Repositories: []string{w.registry.Host + "/team/*"}, Every: time.Hour}}
+	catalogOf(w.registry, func() []string { return []string{"team/app"} })
+	want := []string{w.push("team/app:v1", "a")}
+	w.run(o)
+	eventually(t, "the image of the first sweep", func() bool { return slices.Equal(w.images.Names(), want) })
+	want = sorted(append(want, w.push("team/app:v2", "b")))
+	eventually(t, "the image of the next sweep", func() bool {
+		clock.Step(time.Hour)
+		return slices.Equal(w.images.Names(), want)
+	})
+}
+
+// Mistakes in entries are refused, with the key.
+func TestSweepEntries(t *testing.T) {
+	many := slices.Repeat([]queue.SweepEntry{{Repositories: []string{"r.example.com/a"}}}, 101)
+	for want, bad := range map[string]queue.SweepEntry{
+		"entries[1].listing: \"habor\" is no kind of list":               {Repositories: []string{"r.example.com/**"}, Listing: "habor"},
+		"did you mean harbor?":                                           {Repositories: []string{"r.example.com/**"}, Listing: "habor"},
+		"entries[1].listing: it is for patterns":                         {Repositories: []string{"r.example.com/a"}, Listing: "harbor"},
+		"entries[1].every: 1s is less than 1m0s":                         {Repositories: []string{"r.example.com/a"}, Every: time.Second},
+		"entries[1].repositories: an entry names repositories":           {Every: time.Hour},
+		"entries[1].repositories[1]: \"**\" does not begin with a group": {Repositories: []string{"r.example.com/acme/**", "r.example.com/**"}, Listing: "gitlab"},
+		"entries[1].most: 100001 is not between 1 and 100000":            {Repositories: []string{"r.example.com/**"}, Most: 100_001},
+	} {
+		err := (queue.SweepOptions{Entries: []queue.SweepEntry{{Repositories: []string{"r.example.com/a"}}, bad}}).Validate()
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if err := (queue.SweepOptions{Entries: many}).Validate(); err == nil || !strings.Contains(err.Error(), "entries: there are 101, at most 100 are allowed") {
+		t.Error(err)
+	}
+}
+
+// More repositories than an entry allows are left out, and that is said.
+func TestSweepSaysWhatItLeavesOut(t *testing.T) {
+	w, o := prepareWorker(t)
+	var log bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(before)
+	o.Sweep.Entries = []queue.SweepEntry{{Repositories: []string{w.registry.Host + "/team/*"}, Most: 2}}
+	worker, err := queue.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	catalogOf(w.registry, func() []string { return []string{"team/a", "team/b", "team/c"} })
+	a, b := w.push("team/a:1", "a"), w.push("team/b:1", "b")
+	w.push("team/c:1", "c")
+	worker.SweepOnce(t.Context())
+	w.expect("images", w.images.Names(), sorted([]string{a, b}))
+	if !strings.Contains(log.String(), "matching=3 most=2 last=team/b") {
+		t.Error(log.String())
 	}
 }

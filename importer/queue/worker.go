@@ -36,7 +36,7 @@ func New(o Options) (*Worker, error) {
 		return nil, fmt.Errorf("sweep: %w", err)
 	}
 	worker := &Worker{
-		Options: o, metrics: newQueueMetrics(o.Registerer), moved: make(chan struct{}, 1), replaced: make(chan struct{}, 1), begun: map[string]bool{},
+		Options: o, metrics: newQueueMetrics(o.Registerer), moved: make(chan struct{}, 1), replaced: make(chan struct{}, 1), begun: map[sweepKey]bool{}, losses: map[sweepKey]*Loss{}, shown: map[sweepKey]time.Time{}, recalled: map[sweepKey]bool{},
 	}
 	if o.Metrics == nil {
 		o.Metrics = runner.NewMetrics(o.Registerer)

@@ -29,8 +29,8 @@ func (l Lists) visible(known bool) []string {
 }
 
 // ServeHarbor serves GET /api/v2.0/repositories: listAllRepositories of
-// src/server/v2.0/handler/repository.go and Links of base.go in goharbor/harbor. Who is not known
-// sees public projects.
+// https://github.com/goharbor/harbor/blob/main/src/server/v2.0/handler/repository.go. Clients
+// without credentials see public projects.
 func (r *Registry) ServeHarbor(l Lists) {
 	r.serveAPI("GET /api/v2.0/repositories", func(w http.ResponseWriter, req *http.Request) {
 		user, password, basic := req.BasicAuth()
@@ -87,8 +87,8 @@ func (r *Registry) ServeGitLab(l Lists) {
 }
 
 // ServeGitea serves GET /api/v1/packages/OWNER: ListPackages of
-// routers/api/v1/packages/package.go in go-gitea/gitea. Each version of a package is an entry, and a
-// page has at most 50.
+// https://github.com/go-gitea/gitea/blob/main/routers/api/v1/packages/package.go. Each version of a
+// package is an entry, and a page has at most 50.
 func (r *Registry) ServeGitea(l Lists) {
 	r.serveAPI("GET /api/v1/packages/", func(w http.ResponseWriter, req *http.Request) {
 		owner := strings.TrimPrefix(req.URL.Path, "/api/v1/packages/")
@@ -114,8 +114,9 @@ func (r *Registry) ServeGitea(l Lists) {
 	})
 }
 
-// ServeQuay serves GET /api/v1/repository: RepositoryList of endpoints/api/repository.py in
-// quay/quay, 100 a page. A page that is not the first has a token, which nobody can guess.
+// ServeQuay serves GET /api/v1/repository: RepositoryList of
+// https://github.com/quay/quay/blob/master/endpoints/api/repository.py, 100 a page. A page that is
+// not the first has a token, which nobody can guess.
 func (r *Registry) ServeQuay(l Lists) {
 	r.serveAPI("GET /api/v1/repository$", func(w http.ResponseWriter, req *http.Request) {
 		token, bearer := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
@@ -153,7 +154,7 @@ func (r *Registry) ServeQuay(l Lists) {
 var requestedPage = regexp.MustCompile(`^\{RepoListWithNewestImage\(requestedPage:\{limit:(\d+),offset:(\d+),sortBy:ALPHABETIC_ASC\}\)\{Page\{TotalCount ItemCount\} Results\{Name\}\}\}$`)
 
 // ServeZot serves zot's /v2/_zot/ext/search: RepoListWithNewestImage of
-// pkg/extensions/search/schema.graphql in project-zot/zot.
+// https://github.com/project-zot/zot/blob/main/pkg/extensions/search/schema.graphql.
 func (r *Registry) ServeZot(l Lists) {
 	r.serveAPI("GET /v2/_zot/ext/search", func(w http.ResponseWriter, req *http.Request) {
 		asked := requestedPage.FindStringSubmatch(req.FormValue("query"))

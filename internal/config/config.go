@@ -24,6 +24,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/guard"
 	"github.com/tidewaiter/tidewaiter/importer/notify"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
+	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/internal/trusted"
@@ -105,8 +106,20 @@ type Sweep struct {
 	// Repositories are at most 1,000 names or patterns (*, ?, ** at the end). A pattern selects
 	// repositories from the registry's catalog.
 	Repositories []string `yaml:"repositories" example:"[\"registry.example.com:5000/team/app\", \"harbor.example.com/prod/**\"]"`
-	// Every is also how often scheduled tags of streams are imported; at least a minute.
+	// Every is also how often scheduled tags of streams are imported, and what pods run is checked; at
+	// least a minute.
 	Every time.Duration `yaml:"every" example:"6h"`
+	// Entries are at most 100 further parts, each with an interval and a list of its own.
+	Entries []queue.SweepEntry `yaml:"entries"`
+}
+
+// CheckSweep says what is wrong with Sweep.
+func (c *Config) CheckSweep() error {
+	err := queue.SweepOptions(c.Sweep).Validate()
+	if at, ok := errors.AsType[*queue.SweepError](err); ok {
+		return c.Fault("sweep."+at.Key, at.Err)
+	}
+	return err
 }
 
 // Records says which records of what ran are kept after their end.

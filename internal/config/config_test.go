@@ -101,6 +101,29 @@ func TestConfigErrorsSayWhere(t *testing.T) {
 	}
 }
 
+// What is wrong with a part of what is swept is said with its line.
+func TestSweepMistakesSayWhere(t *testing.T) {
+	for text, want := range map[string]string{
+		"sweep:\n  entries:\n  - repositories: [r.io/a/*]\n    listing: habor\n": "line 4: sweep.entries[0].listing: \"habor\" is no kind of list",
+		"sweep:\n  entries:\n  - repositories:\n    - r.io/a/*\n    - r.io/A\n":  "line 5: sweep.entries[0].repositories[1]: ",
+		"sweep:\n  every: 1s\n":                                                         "line 2: sweep.every: 1s is less than 1m0s",
+		"sweep:\n  repositories:\n  - r.io/a\n  - r.io/*x/**/y\n":                       "line 4: sweep.repositories[1]: ",
+		"sweep:\n  entries:\n  - repositories: [r.io/**]\n    listing: quay\n":          "line 3: sweep.entries[0].repositories[0]: ",
+		"sweep:\n  entries:\n  - repositories: [r.io/a/*]\n    every: 5m\n    most: -1": "line 5: sweep.entries[0].most: ",
+	} {
+		c, err := Load(servertest.WriteConfig(t, text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.CheckSweep(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if _, err := Load(servertest.WriteConfig(t, "sweep:\n  entries:\n  - repositories: [r.io/a/*]\n    evry: 5m\n")); err == nil || !strings.Contains(err.Error(), "line 4") {
+		t.Errorf("a misspelt key: %v", err)
+	}
+}
+
 // Whatever the file holds, it is read or refused, never both, and reading it is
 // no danger.
 func FuzzLoadConfig(f *testing.F) {

@@ -72,6 +72,9 @@ const (
 	pausedHosts = "tidewaiter.dev/paused-hosts"
 	maxPause    = time.Hour
 	maxHeard    = 16 * maxAsked // bounds the pauses that other servers report
+	// announced is the annotation with what a server tells the others, of at most maxAnnounced bytes.
+	announced    = "tidewaiter.dev/lost-registries"
+	maxAnnounced = 16 << 10
 	// askedFor is how long after its last request to a host a server counts as using the host.
 	askedFor = 10 * time.Second
 )
@@ -93,6 +96,7 @@ type Peers struct {
 	// end of the pause that a host has requested from this server; at most maxAsked
 	ownPauses   map[string]time.Time
 	otherPauses map[string]time.Time // the same, as other servers report it; at most maxHeard
+	announces   func() string        // nil to tell the others nothing
 }
 
 // peer is a server, as far as this one knows it.
@@ -245,6 +249,12 @@ func readPauses(text string, pause func(host string, d time.Duration)) {
 // mark sets the label and the annotations of this server's Lease.
 func (p *Peers) mark(l *coordinationv1.Lease) error {
 	p.mu.Lock()
+	announces, says := p.announces, ""
+	p.mu.Unlock()
+	if announces != nil {
+		says = announces() // which may call p
+	}
+	p.mu.Lock()
 	defer p.mu.Unlock()
 	l.Labels = map[string]string{leaseLabel: leaseOf}
 	l.Annotations = map[string]string{readsCompressed: "true"}
@@ -254,7 +264,33 @@ func (p *Peers) mark(l *coordinationv1.Lease) error {
 	if pauses := writePauses(p.ownPauses, p.clock.Now()); pauses != "" {
 		l.Annotations[pausedHosts] = pauses
 	}
+	if says != "" && len(says) <= maxAnnounced {
+		l.Annotations[announced] = says
+	}
 	return nil
+}
+
+// Announce has a text announced to the other servers with each renewal of the Lease, unless it is
+// empty or has more than 16 KiB. says may be called at any time.
+func (p *Peers) Announce(says func() string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.announces = says
+}
+
+// Announced returns what the other living servers announce.
+func (p *Peers) Announced() (all []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock.Now()
+	for _, name := range slices.Sorted(maps.Keys(p.seen)) {
+		if s := p.seen[name]; name != p.self && s.lease != nil && s.lives(now) {
+			if says := s.lease.Annotations[announced]; says != "" && len(says) <= maxAnnounced {
+				all = append(all, says)
+			}
+		}
+	}
+	return all
 }
 
 // AllReadCompressed reports whether this server and all others that may be at work read compressed

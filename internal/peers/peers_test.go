@@ -428,3 +428,36 @@ func TestServersShareAHost(t *testing.T) {
 		c.end(t)
 	})
 }
+
+// What a server announces, the others know while it lives; it may ask its Peers for that. A text
+// that is too long is not announced.
+func TestAnnounced(t *testing.T) {
+	w := newTest(t, 2)
+	says := "[a loss]"
+	w.all[0].Announce(func() string {
+		w.all[0].Owns("registry.example.com")
+		return says
+	})
+	renew := func() {
+		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: leasePrefix + "0"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To(w.all[0].self), RenewTime: &metav1.MicroTime{Time: w.clock.Now()}}}
+		if err := w.all[0].mark(l); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range w.all {
+			p.see(l)
+		}
+	}
+	renew()
+	if own, other := w.all[0].Announced(), w.all[1].Announced(); len(own) != 0 || len(other) != 1 || other[0] != says {
+		t.Errorf("announced are %q to itself and %q to the other", own, other)
+	}
+	w.clock.Step(duration)
+	if all := w.all[1].Announced(); len(all) != 0 {
+		t.Errorf("a server that is gone announces %q", all)
+	}
+	says = strings.Repeat("x", maxAnnounced+1)
+	renew()
+	if all := w.all[1].Announced(); len(all) != 0 {
+		t.Errorf("%d bytes are announced", len(all[0]))
+	}
+}

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/podlogs"
-	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/internal/config"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 )
@@ -32,9 +31,7 @@ func CheckConfig(path string) (found []error, err error) {
 	if err := (podlogs.Options{Kubelet: kubeletOptions(c.Kubelet)}).Check(); err != nil {
 		found = append(found, c.Fault("kubelet", err))
 	}
-	if err := queue.SweepOptions(c.Sweep).Validate(); err != nil {
-		found = append(found, c.Fault("sweep", err))
-	}
+	found = append(found, c.CheckSweep())
 	return slices.DeleteFunc(found, func(err error) bool { return err == nil }), nil
 }
 

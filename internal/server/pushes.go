@@ -58,6 +58,7 @@ type pushes struct {
 	mirrors     atomic.Pointer[config.OtherNames]
 	config      atomic.Pointer[config.Config]  // as it was read last
 	sweep       func(queue.SweepOptions) error // replaces what is swept
+	losses      func() []queue.Loss            // nil until there is a worker
 	records     func(config.Records)           // replaces what is kept of what ran
 	// runs imports, and sends sends notifications; they know which hosts are left alone. Both are nil
 	// until they are made.
@@ -96,8 +97,8 @@ func (p *pushes) confirmed(all []tags.Check) {
 
 // openPushes prepares the spool, and the receivers if there are any.
 func openPushes(ctx context.Context, store *db.DB, cfg *config.Config, connections *limits.Connections, demands find.Demands, server Options, shared bool) (_ *pushes, err error) {
-	if err := queue.SweepOptions(cfg.Sweep).Validate(); err != nil {
-		return nil, cfg.Fault("sweep", err)
+	if err := cfg.CheckSweep(); err != nil {
+		return nil, err
 	}
 	p := &pushes{cfg: cfg}
 	o := spool.Options{Registerer: meter.Process}
@@ -285,10 +286,11 @@ func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods
 	}
 	if p.peers != nil {
 		o.Owners = p.peers
+		p.peers.Announce(p.announceLosses)
 	}
 	worker, err := queue.New(o)
 	if err == nil {
-		p.sweep = worker.ReplaceSweep
+		p.sweep, p.losses = worker.ReplaceSweep, worker.Losses
 		p.runs.Store(worker.Runner)
 	}
 	return worker, err

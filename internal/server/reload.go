@@ -84,8 +84,8 @@ func (p *pushes) reload(current *config.Config, data []byte, isolated bool) (*co
 	if err != nil {
 		return nil, err
 	}
-	if err := queue.SweepOptions(next.Sweep).Validate(); err != nil {
-		return nil, next.Fault("sweep", err)
+	if err := next.CheckSweep(); err != nil {
+		return nil, err
 	}
 	if err := validateReceivers(next); err != nil {
 		return nil, err

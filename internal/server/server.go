@@ -647,8 +647,10 @@ type summary struct {
 	// Overwritten counts the tags that have moved although they must not; nil if that is not known.
 	Overwritten *int `json:"overwritten,omitempty"`
 	// OverwrittenTags are those that moved last, at most 100.
-	OverwrittenTags []overwrites.Tag  `json:"overwrittenTags,omitempty"`
-	Certificates    []web.Certificate `json:"certificates"`
+	OverwrittenTags []overwrites.Tag `json:"overwrittenTags,omitempty"`
+	// LostRegistries may have lost their storage.
+	LostRegistries []lostRegistry    `json:"lostRegistries"`
+	Certificates   []web.Certificate `json:"certificates"`
 }
 
 // maxOverwritten is how many tags the summary names.
@@ -659,6 +661,7 @@ func (s *Server) summary(query url.Values) (all summary, err error) {
 	if named, n, known := s.Verification.Overwrites.Tags(maxOverwritten); known {
 		all.Overwritten, all.OverwrittenTags = &n, named
 	}
+	all.LostRegistries = s.pushes.lostRegistries()
 	clientCA := ""
 	if own := s.authentication().ClientCert; s.cluster == nil && own != nil {
 		clientCA = own.ClientCA

@@ -29,7 +29,8 @@ func TestAttention(t *testing.T) {
 		"GET " + summaryPath: m{
 			"imagesAsOf": "2026-11-01T07:30:00Z", "images": 4901, "verified": m{"False": 1234, "True": 3667}, "layerBytes": 4000000, "distinctLayerBytes": 1000000, "estimated": true,
 			"usedAsOf": "2026-11-01T07:55:00Z", "used": m{"False": 3, "True": 4000}, "outdated": 5, "overwritten": 1, "overwrittenTags": l{m{"reference": "r.io/a:v1", "since": "2026-10-29T08:00:00Z", "message": "r.io/a:v1 must not move"}}, "gone": 2, "goneSince": "2026-10-30T08:00:00Z",
-			"pushesAsOf": "2026-11-01T07:59:00Z", "pushes": l{m{"date": "2026-10-31", "tags": 4}, m{"date": "2026-11-01", "tags": 0}},
+			"lostRegistries": l{m{"registry": "lost.io", "repositories": 720, "of": 720, "since": "2026-10-28T08:00:00Z", "message": "lost.io has nothing in 720 of 720 repositories"}},
+			"pushesAsOf":     "2026-11-01T07:59:00Z", "pushes": l{m{"date": "2026-10-31", "tags": 4}, m{"date": "2026-11-01", "tags": 0}},
 			"certificates": l{m{"name": "--tls-cert-file", "subject": "CN=registry", "ends": "2026-11-13T08:00:00Z"}, m{"name": "pki/ca.crt", "ends": "2036-01-01T00:00:00Z"}, m{"name": "--client-ca-file", "unknown": "no such file"}},
 		},
 		"GET " + spoolPath: m{"jobs": l{m{"key": "r.io/a:1", "error": "timeout", "enqueued": at}, m{"key": "r.io/b:1", "error": "timeout", "enqueued": at}, m{"key": "s.io/b:1", "enqueued": at}}},
@@ -45,6 +46,7 @@ func TestAttention(t *testing.T) {
 		"about 1 MB", "4 MB if each image had its own: 75&nbsp;% is shared", `<span title="2026-10-31">Sat</span><strong>4</strong>`, `height="72" rx="2"`,
 		"Registries that are away", "Certificates and keys that end soon", "kubectl get --raw /tidewaiter/summary", "none, counted <time",
 		`<code>r.io/a:v1</code></a> <span class="warn"><time datetime="2026-10-29T08:00:00Z"`, "r.io/a:v1 must not move", "tidewaiter accept r.io/a:v1",
+		`<code>lost.io</code> <span class="warn"><time datetime="2026-10-28T08:00:00Z"`, "lost.io has nothing in 720 of 720 repositories",
 		`<code>--tls-cert-file</code> <span class="warn">ends <time datetime="2026-11-13T08:00:00Z"`, "CN=registry",
 		"counted <time datetime=\"2026-11-01T07:55:00Z\"", "the oldest <time datetime=\"2026-10-30T08:00:00Z\"",
 	} {
@@ -54,7 +56,7 @@ func TestAttention(t *testing.T) {
 	}
 	for title, many := range map[string]string{
 		"Registries that are away": "1", "Certificates and keys that end soon": "1", "Runs and is not verified": "3", "Runs and is gone from its registry": "2",
-		"Runs something else than its tag leads to": "5", "Access to clusters that ends soon": "1", "Certificates of this server that end soon": "1+", "Tags that moved and must not": "1",
+		"Runs something else than its tag leads to": "5", "Access to clusters that ends soon": "1", "Certificates of this server that end soon": "1+", "Tags that moved and must not": "1", "Registries that may have lost their storage": "1",
 	} {
 		_, rest, _ := strings.Cut(body, "<strong>"+title+"<")
 		if _, count, _ := strings.Cut(rest, `<span class="many">`); !strings.HasPrefix(count, many+"<") {

@@ -59,6 +59,7 @@ type attentionView struct {
 	NoStored *notice
 	Ending   []certificate // of the server, that end soon
 	Moved    []overwritten // tags that moved although they must not
+	Lost     []lost        // registries that may have lost their storage
 }
 
 // storedView shows how much is stored, and the pushes of the last days.
@@ -331,6 +332,17 @@ func moved(s *summary, refused error) (c counted, err error) {
 	return c, nil
 }
 
+// lost counts the registries that may have lost their storage.
+func (s *summary) lost(refused error) (c counted, err error) {
+	if refused != nil {
+		return c, refused
+	}
+	for _, one := range s.LostRegistries {
+		c.add(one.Since)
+	}
+	return c, nil
+}
+
 // attention shows what needs attention.
 func (v *visit) attention() error {
 	data, stored := &attentionView{Total: -1}, &summary{}
@@ -371,6 +383,10 @@ func (v *visit) attention() error {
 		{&concern{Title: "Verdict unknown", About: "images whose signatures could not all be read or judged", Next: "open one: its page says what could not be read", Link: link("images", "verdict", "Unknown"), Which: "signatures.verified=Unknown"}, ofVerdict["Unknown"]},
 		{&concern{Title: "Imports that failed", About: "pushes that were given up", Next: "retry or drop them", Link: Root + "activity#queue", Grave: true}, countDead(spooled("dead"), false)},
 		{&concern{Title: "Notifications that failed", About: "their receivers did not take them", Next: "retry or drop them", Link: Root + "activity#queue"}, countDead(spooled("dead"), true)},
+		{&concern{Title: "Registries that may have lost their storage", About: "most repositories in which they had images are empty; what is known of them is shown as it was seen last", Next: "restore the registry, or correct the credentials of this server", Link: "#lost", Grave: true}, func() (counted, error) {
+			data.Lost = stored.LostRegistries
+			return stored.lost(storedErr)
+		}},
 		{&concern{Title: "Registries that are away", About: "their pushes wait and are tried again", Next: "nothing, if they come back", Link: Root + "activity#queue"}, countRegistriesAway(spooled("waiting"))},
 		{&concern{Title: "Clusters that are away", About: "their pods are shown as they were last seen", Next: "see why it cannot be reached", Link: Root + "running"}, countClusters(clusters, (*cluster).away)},
 		{&concern{Title: "Access to clusters that ends soon", About: "within two weeks, their pods can no longer be followed", Next: "give the server a new kubeconfig", Link: Root + "running", Grave: true}, countClusters(clusters, (*cluster).endsSoon)},

@@ -467,6 +467,14 @@ type summary struct {
 	Certificates    []certificate `json:"certificates"`
 	Overwritten     *int          `json:"overwritten"`
 	OverwrittenTags []overwritten `json:"overwrittenTags"`
+	LostRegistries  []lost        `json:"lostRegistries"`
+}
+
+// lost is a registry that may have lost its storage.
+type lost struct {
+	Registry text      `json:"registry"`
+	Since    time.Time `json:"since"`
+	Message  text      `json:"message"`
 }
 
 // overwritten is a tag that has moved although it must not.
