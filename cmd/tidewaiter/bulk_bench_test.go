@@ -9,12 +9,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log"
 	"maps"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/pprof"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,12 +41,39 @@ var (
 	bulkServer  = flag.Bool("bulkserver", false, "have a server in a process of its own hold the data directory of BenchmarkBulk")
 	bulkSBOM    = flag.Int("bulkpackages", 0, "number of packages that an SPDX document lists beside each image of BenchmarkBulk")
 	bulkFail    = flag.Int("bulkfail", 0, "have the registry of BenchmarkBulk answer every n-th request with 503 and a Retry-After of a second; the generators and peers, which would fail, are left out")
+	bulkProfile = flag.String("bulkprofile", "", "folder for processor profiles of the imports and of the server of BenchmarkBulk, which cost some time")
 	bulkPeers   = flag.Int("bulkpeers", 60, "number of images that crane and skopeo read, a process for each, as many at a time as there are jobs; zero leaves them out")
 )
 
 // bulkEnv makes this test binary the registry of BenchmarkBulk, or the program that asks it
 // the same as an import does and does nothing with the answers. It is JSON of bulkRole.
 const bulkEnv = "TIDEWAITER_TEST_BULK"
+
+// profileEnv is the file for the processor profile of a process that is the tidewaiter command.
+const profileEnv = "TIDEWAITER_TEST_PROFILE"
+
+// profiled runs a command, and writes its processor profile if the environment names a file.
+func profiled(command func() int) int {
+	if file := os.Getenv(profileEnv); file != "" {
+		out, err := os.Create(file)
+		if err == nil {
+			err = pprof.StartCPUProfile(out)
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer pprof.StopCPUProfile()
+	}
+	return command()
+}
+
+// profileOf is the environment of a process whose profile gets a name.
+func profileOf(name string) (environment []string) {
+	if *bulkProfile != "" {
+		environment = append(environment, profileEnv+"="+filepath.Join(*bulkProfile, name+".pprof"))
+	}
+	return environment
+}
 
 type bulkRole struct {
 	Registry *bulk.Options
@@ -269,7 +298,7 @@ func benchBulk(b *testing.B, latency time.Duration, jobs int) {
 			from = []string{"--catalog", r.host + "/"}
 		}
 		cmd := exec.Command(self, slices.Concat([]string{"import"}, from, []string{"--jobs", fmt.Sprint(jobs), "--data-dir", data, "--create-data-dir"})...)
-		cmd.Env = append(os.Environ(), serveEnv+"=1", "KUBECONFIG=")
+		cmd.Env = slices.Concat(os.Environ(), []string{serveEnv + "=1", "KUBECONFIG="}, profileOf("import-"+what))
 		before := time.Duration(0)
 		if server != 0 {
 			before = processorTime(b, server)
@@ -383,7 +412,7 @@ func startBulkServer(b *testing.B, data string) (pid int) {
 		b.Fatal(err)
 	}
 	cmd := exec.Command(self, "serve", "--data-dir", data, "--secure-port", "0")
-	cmd.Env = append(os.Environ(), serveEnv+"=1")
+	cmd.Env = slices.Concat(os.Environ(), []string{serveEnv + "=1"}, profileOf("server"))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		b.Fatal(err)

@@ -17,13 +17,18 @@ import (
 )
 
 func main() {
+	os.Exit(command())
+}
+
+// command runs the command line of this process, and returns its exit code.
+func command() int {
 	// The first signal asks a verb to finish what it does and leave; a second
 	// one ends the process at once, because by then the handler is gone.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	cli.SetUpProcess(ctx)
 	limitMemory(memlimit.FromCgroup)
-	os.Exit(run(ctx, commandLine(os.Args), os.Stdin, os.Stdout, os.Stderr))
+	return run(ctx, commandLine(os.Args), os.Stdin, os.Stdout, os.Stderr)
 }
 
 // limitMemory sets GOMEMLIMIT to most of a limit, unless the environment has it. Without it the

@@ -18,7 +18,7 @@ const serveEnv = "TIDEWAITER_TEST_COMMAND"
 // TestMain sets up the process as main does.
 func TestMain(m *testing.M) {
 	if os.Getenv(serveEnv) != "" {
-		main()
+		os.Exit(profiled(command))
 	}
 	if role := os.Getenv(bulkEnv); role != "" {
 		if err := bulkMain(role); err != nil {
