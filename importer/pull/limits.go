@@ -12,7 +12,7 @@ type Limits struct {
 	// HostConcurrency is how many requests are sent to one host at a time (8).
 	HostConcurrency int
 	// HostRate is how many requests a second one host gets, after a burst of HostBurst (two seconds'
-	// worth). With zero, the rate starts at 200 and adapts to the host, between 10 and 6,400; Docker
+	// worth). With zero, the rate starts at 200 and adapts to the host, between 10 and 51,200; Docker
 	// Hub gets 20.
 	HostRate  float64
 	HostBurst int

@@ -11,13 +11,14 @@ import (
 const (
 	// firstRate is how many requests a second a host gets at first.
 	firstRate = 200
-	// minRate and maxRate bound the rate.
-	minRate, maxRate = 10, 6400
+	// minRate and maxRate bound the rate. A registry on the same machine answers 20,000 requests a
+	// second, at a few at a time; see Limits.HostConcurrency.
+	minRate, maxRate = 10, 51_200
 	// hubRate is the rate for Docker Hub, which limits requests.
 	hubRate = 20
 	// minPaceWindow and maxPaceWindow bound how long a rate is tried, and paceAnswers is the number
 	// of answers that a trial needs.
-	minPaceWindow, maxPaceWindow = 50 * time.Millisecond, 250 * time.Millisecond
+	minPaceWindow, maxPaceWindow = 20 * time.Millisecond, 250 * time.Millisecond
 	paceAnswers                  = 20
 	// quick is a time to an answer that always counts as fast. A host nearby may answer in a fraction
 	// of it, and then becomes more than twice as slow at a higher rate, which is no reason to stay at

@@ -142,8 +142,8 @@ func TestPaceOfAHostThatTakesSoManyRequests(t *testing.T) {
 func TestPaceOfAHostNearby(t *testing.T) {
 	t.Parallel()
 	for took, want := range map[time.Duration]time.Duration{
-		200 * time.Microsecond: 250 * time.Millisecond, 20 * time.Millisecond: 500 * time.Millisecond,
-		50 * time.Millisecond: 1250 * time.Millisecond, time.Second: 1250 * time.Millisecond,
+		200 * time.Microsecond: 180 * time.Millisecond, 20 * time.Millisecond: 800 * time.Millisecond,
+		50 * time.Millisecond: 2 * time.Second, time.Second: 2 * time.Second,
 	} {
 		p := newPace("registry.example.com", 0, 0)
 		start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
