@@ -77,7 +77,7 @@ func fetchManifest(ctx context.Context, s *pull.Session, identifier, want string
 	if named := resp.Header.Get("Docker-Content-Digest"); want == "" && reference.IsDigest(named) {
 		want = named
 	}
-	raw, part, err := readManifest(resp.Body, want)
+	raw, part, err := readManifest(resp, want)
 	if err != nil {
 		return nil, err
 	}

@@ -6,9 +6,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"net/http"
 	"strings"
 
 	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/oci"
 )
 
 // maxUnread bounds the bytes that are read to know the digest and size of a manifest that is larger
@@ -38,8 +40,8 @@ func asUnread(err error) *unread {
 
 // readManifest reads the bytes of a manifest. If the manifest is too large, it returns only digest
 // and size. The digest has the algorithm of want, a digest, or else SHA-256.
-func readManifest(r io.Reader, want string) (raw []byte, part manifest.LeftOutPart, err error) {
-	raw, err = io.ReadAll(io.LimitReader(r, manifest.MaxManifestSize+1))
+func readManifest(resp *http.Response, want string) (raw []byte, part manifest.LeftOutPart, err error) {
+	raw, err = oci.ReadBody(resp, manifest.MaxManifestSize+1)
 	part.Size = int64(len(raw))
 	by, h := "sha256:", sha256.New()
 	if strings.HasPrefix(want, "sha512:") {
@@ -50,7 +52,7 @@ func readManifest(r io.Reader, want string) (raw []byte, part manifest.LeftOutPa
 		part.Digest = by + hex.EncodeToString(h.Sum(nil))
 		return raw, part, err
 	}
-	n, err := io.Copy(h, r)
+	n, err := io.Copy(h, resp.Body)
 	part.Size, part.Digest = part.Size+n, by+hex.EncodeToString(h.Sum(nil))
 	return nil, part, err
 }

@@ -47,15 +47,22 @@ type greeting struct {
 // session returns a session for the repository of a source.
 func (c *Client) session(ctx context.Context, at Source) (*Session, error) {
 	key := at.key()
+	known := func() *Session {
+		if v, ok := c.sessions.Get(key); ok && c.Clock.Now().Before(v.(*Session).expires) {
+			return v.(*Session)
+		}
+		return nil
+	}
+	if s := known(); s != nil {
+		return s, context.Cause(ctx)
+	}
 	unlock, err := c.lockGreeting(ctx, "session "+key)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if v, ok := c.sessions.Get(key); ok {
-		if s := v.(*Session); c.Clock.Now().Before(s.expires) {
-			return s, nil
-		}
+	if s := known(); s != nil {
+		return s, nil
 	}
 	s, err := c.newSession(ctx, at)
 	if err != nil {

@@ -11,6 +11,7 @@
 package oci
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -123,11 +124,23 @@ func (c *Client) Read(ctx context.Context, path, accept string, limit int64) ([]
 	if resp.ContentLength > limit {
 		return nil, resp.Header, &TooLargeError{Size: resp.ContentLength, Limit: limit}
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
+	body, err := ReadBody(resp, limit+1)
 	if n := int64(len(body)); n > limit || err != nil && n == limit {
 		return nil, resp.Header, &TooLargeError{Limit: limit, cause: err}
 	}
 	return body, resp.Header, err
+}
+
+// maxAhead bounds the memory for a body before it is read, in bytes.
+const maxAhead = 64 << 10
+
+// ReadBody reads an answer's body to its end, or limit bytes of it. It makes room for as many bytes
+// as the answer declares, so that a small body takes one read.
+func ReadBody(resp *http.Response, limit int64) ([]byte, error) {
+	var body bytes.Buffer
+	body.Grow(int(min(max(resp.ContentLength, 0), limit, maxAhead)) + bytes.MinRead)
+	_, err := body.ReadFrom(io.LimitReader(resp.Body, limit))
+	return body.Bytes(), err
 }
 
 // Next returns the path of the page after the one at path, by the Link header of its

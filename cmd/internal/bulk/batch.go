@@ -40,6 +40,7 @@ type batch struct {
 	running int
 	planned int // references
 	ended   chan ended
+	next    chan ended    // a job for a goroutine that has done another
 	left    chan struct{} // signalled when an import has left its slot
 	// known tags that no list has, which are asked for
 	unlisted map[reference.Reference]bool
@@ -93,7 +94,7 @@ func New(im *importer.Importer, images func() importer.Images, jobs int, s *Sele
 	}
 	return &batch{
 		importer: im, images: images, prefetcher: ahead, limiter: hostlimit.New(2*jobs, jobs, clock.RealClock{}), clock: clock.RealClock{}, jobs: jobs,
-		Events: noEvents{}, report: report, progress: progress, selection: s, hosts: map[string]*host{}, unlisted: map[reference.Reference]bool{}, ended: make(chan ended), left: make(chan struct{}, 1),
+		Events: noEvents{}, report: report, progress: progress, selection: s, hosts: map[string]*host{}, unlisted: map[reference.Reference]bool{}, ended: make(chan ended), next: make(chan ended), left: make(chan struct{}, 1),
 	}
 }
 
@@ -237,14 +238,29 @@ func (b *batch) start(ctx context.Context) (again time.Time) {
 		b.limiter.Start(h.name)
 		b.running++
 		b.progress.Started(j)
-		round := h.round
-		go func() {
-			e := ended{Job: j, round: round}
-			b.do(ctx, &e)
-			b.ended <- e
-		}()
+		e := ended{Job: j, round: h.round}
+		select {
+		case b.next <- e:
+		default:
+			go b.work(ctx, e)
+		}
 	}
 	return again
+}
+
+// work does a job, and then others until ctx is done. A goroutine that does many jobs grows its
+// stack once. There are at most as many as jobs have run at a time.
+func (b *batch) work(ctx context.Context, e ended) {
+	for {
+		b.do(ctx, &e)
+		b.ended <- e
+		e = ended{} // its images are large
+		select {
+		case e = <-b.next:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // do does a job and puts its result into e.
@@ -288,7 +304,7 @@ type slotKey struct{}
 // record the items of many imports. It does so only for an item that is recorded after everything
 // that the reference leads to has been read.
 func (s *slot) leave(item *record.Item) (back func()) {
-	isLast := item.Tag != nil || slices.Contains(annotation.Known(item.Image.Annotations), s.ref.Pulled())
+	isLast := item.Tag != nil || item.Image != nil && slices.Contains(annotation.Known(item.Image.Annotations), s.ref.Pulled())
 	if !isLast || !s.batch.limiter.Leave(s.ref.Host) {
 		return func() {}
 	}
