@@ -113,6 +113,7 @@ type DB struct {
 
 	indexedTo      atomic.Int64  // index_entries is complete up to this revision
 	unindexed      atomic.Int64  // bytes of the entries of later revisions
+	tail           *tail         // the entries of later revisions; nil for a copy of a store
 	entriesDue     chan struct{} // signalled when manyUnindexed
 	betweenCommits chan func()   // run by the writer
 	stop           chan struct{} // closed by Close

@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -226,3 +227,30 @@ func (d *DB) LearnLiveKeys(t testing.TB) {
 		t.Fatal(err)
 	}
 }
+
+// ErrFailedOnPurpose is the error of FailAfter.
+var ErrFailedOnPurpose = errors.New("failed on purpose")
+
+// FailAfter writes a key in a transaction that fails.
+func (d *DB) FailAfter(ctx context.Context, key, value string, indexes []*Index) error {
+	return d.write(ctx, func(t *tx) error {
+		var entries []IndexEntry
+		for _, ix := range indexes {
+			entries = append(entries, IndexEntry{Index: ix, Value: value})
+		}
+		if _, err := t.put(key, 0, []byte(value), 0, entries); err != nil {
+			return err
+		}
+		return ErrFailedOnPurpose
+	})
+}
+
+// TailRows is how many rows have their entries in memory.
+func (d *DB) TailRows() int {
+	d.tail.mu.Lock()
+	defer d.tail.mu.Unlock()
+	return len(d.tail.rows)
+}
+
+// DropTail has all rows searched in the file.
+func (d *DB) DropTail() { d.tail = nil }

@@ -171,6 +171,9 @@ func (d *DB) prepareFile(c *sqlite.Conn) error {
 		return err
 	}
 	d.unindexed.Store(unindexed)
+	if d.opts.Truth == nil {
+		d.tail = &tail{from: d.revision.Load()}
+	}
 	d.revisionFile.Set(d.revision.Load())
 	return nil
 }

@@ -250,6 +250,9 @@ func (t *tx) putSum(key string, expect int64, value []byte, sum, expiry int64, i
 	}
 	if b, ok := packed.([]byte); ok && rev > t.indexedTo {
 		t.unindexed += int64(len(b)) // writeEntries copies them later
+		if t.db.tail != nil {
+			t.db.tail.add(rev, b)
+		}
 	} else {
 		for _, e := range entries {
 			if err := t.addEntry(rev, e); err != nil {
