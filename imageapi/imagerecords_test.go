@@ -2,6 +2,8 @@ package imageapi_test
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -257,6 +259,61 @@ func TestRecordAnswersForTags(t *testing.T) {
 	}
 	if _, err := r.record(record.Item{Tag: &record.Tag{Reference: v1, Asked: true, Digest: name}}); !apierrors.IsInvalid(err) {
 		t.Errorf("asked and told: %v", err)
+	}
+}
+
+// One who asks for a repository learns which of its tags lead to an image, or that nothing is
+// recorded of it. Of many tags the answer says that they are to be listed.
+func TestRecordAnswersForRepositories(t *testing.T) {
+	t.Parallel()
+	r := newRecording(t, imageapi.Options{})
+	name := ociImage(t).Name
+	ask := func(repository string) record.Result {
+		t.Helper()
+		return r.must(record.Item{Repository: &record.Repository{Name: repository}})[0]
+	}
+	lead := func(tag string) {
+		t.Helper()
+		if got := r.must(record.Item{Tag: &record.Tag{Reference: recordedRepository + ":" + tag, Digest: name}}); got[0].Error != nil {
+			t.Fatalf("%+v", got)
+		}
+	}
+	if got := ask(recordedRepository); !got.Alone || got.Error != nil || len(got.Tags) > 0 {
+		t.Errorf("of a new repository: %+v", got)
+	}
+	r.must(recordedImage(t, "v1", nil))
+	if got := ask(recordedRepository); got.Alone || got.Unread || len(got.Tags) > 0 {
+		t.Errorf("an image is recorded there: %+v", got)
+	}
+	lead("v1")
+	lead("gone")
+	r.must(record.Item{Tag: &record.Tag{Reference: recordedRepository + ":gone", Version: r.tag(recordedRepository + ":gone").ResourceVersion, Absent: true}})
+	if got := ask(recordedRepository); got.Alone || !maps.Equal(got.Tags, map[string]string{"v1": name}) {
+		t.Errorf("%+v", got)
+	}
+	if got := ask(recordedRepository + "/other"); !got.Alone {
+		t.Errorf("of a repository below it: %+v", got)
+	}
+	for i := range record.MaxTags {
+		lead(fmt.Sprint(i))
+	}
+	if got := ask(recordedRepository); !got.Unread || got.Alone || len(got.Tags) > 0 {
+		t.Errorf("of a repository with many tags: %+v", got)
+	}
+	if _, err := r.record(record.Item{Repository: &record.Repository{Name: "acme/web"}}); !apierrors.IsInvalid(err) {
+		t.Errorf("of a short name: %v", err)
+	}
+}
+
+// Who may not list gets no answer for a repository, and can record all the same.
+func TestRecordAnswersForRepositoriesWhoMayList(t *testing.T) {
+	t.Parallel()
+	for _, resource := range []string{"images", "imagetags"} {
+		r := newRecording(t, imageapi.Options{Authorizer: refusing{"list", resource}})
+		got := r.must(recordedImage(t, "v1", nil), record.Item{Repository: &record.Repository{Name: recordedRepository}})
+		if got[0].Action != record.Created || got[1].Error == nil || got[1].Error.Reason != metav1.StatusReasonForbidden || got[1].Alone || len(got[1].Tags) > 0 {
+			t.Errorf("%s: %+v", resource, got)
+		}
 	}
 }
 

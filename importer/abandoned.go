@@ -2,6 +2,9 @@ package importer
 
 import (
 	"context"
+	"errors"
+	"maps"
+	"slices"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -95,7 +98,30 @@ func EachLeading(ctx context.Context, images Tagged, to reference.Reference, vis
 // EachUnlisted calls visit with each known tag of a repository for which listed returns false, and
 // with the digest that it leads to. A registry's list is a claim: a proxy lists what it has
 // fetched, and others list a part. So callers ask the registry about each tag that a list lacks.
+//
+// A server with ImageRecords answers for many repositories in one request, and for one with few
+// tags it sends no more than their names and digests.
 func EachUnlisted(ctx context.Context, images Tagged, repository reference.Reference, listed func(tag reference.Reference) bool, visit func(tag reference.Reference, digest string) error) error {
+	if recorder, ok := images.(Recorder); ok {
+		known, err := recorder.Record(ctx, &record.Item{Repository: &record.Repository{Name: repository.String()}})
+		switch isRefused := errors.Is(err, record.ErrUnsupported) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err); {
+		case isRefused: // lists may be allowed
+		case err != nil:
+			return err
+		case !known.Unread:
+			if prefetcher, ok := images.(*Prefetcher); ok && known.Alone {
+				prefetcher.isVacant(repository)
+			}
+			for _, tag := range slices.Sorted(maps.Keys(known.Tags)) {
+				if ref := repository.WithTag(tag); !listed(ref) {
+					if err := visit(ref, known.Tags[tag]); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		}
+	}
 	return eachTag(ctx, images, repository, fields.Everything(), func(ref reference.Reference, digest string) error {
 		if listed(ref) {
 			return nil

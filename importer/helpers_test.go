@@ -24,6 +24,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 	"github.com/tidewaiter/tidewaiter/internal/image/record"
+	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
@@ -183,13 +184,18 @@ func recordIn(ctx context.Context, images *registrytest.Images, item *record.Ite
 			led, _ := tags.Now(tag)
 			stored, err := readKnown(ctx, images, led)
 			answer := item.Tag.Answer(ref, tag, stored)
-			answer.Alone = tag == nil && !slices.ContainsFunc(images.Names(), func(name string) bool {
-				image, err := images.Get(ctx, name, metav1.GetOptions{})
-				return err == nil && annotation.WasIn(image.Annotations, image.DockerImageReference, ref.Bare())
-			})
+			answer.Alone = tag == nil && hasNoImage(ctx, images, ref.Bare())
 			return answer, err
 		}
 		return item.Tag.Store(ctx, images, ref, tag, time.Now())
+	}
+	if item.Repository != nil {
+		repository, err := item.Repository.Parse()
+		if err != nil {
+			return nil, err
+		}
+		known, err := images.ListTags(ctx, metav1.ListOptions{FieldSelector: selectors.TagRepository + "=" + repository.Name(), Limit: record.MaxTags})
+		return item.Repository.Answer(repository, known, hasNoImage(ctx, images, repository)), err
 	}
 	repository, err := reference.ParseRepository(item.Image.Repository)
 	if err != nil {
@@ -207,4 +213,12 @@ func recordIn(ctx context.Context, images *registrytest.Images, item *record.Ite
 		return nil, err
 	}
 	return &record.Result{Action: action, Metadata: &image.ObjectMeta}, nil
+}
+
+// hasNoImage reports whether no Image is recorded under a repository.
+func hasNoImage(ctx context.Context, images *registrytest.Images, repository reference.Reference) bool {
+	return !slices.ContainsFunc(images.Names(), func(name string) bool {
+		image, err := images.Get(ctx, name, metav1.GetOptions{})
+		return err == nil && annotation.WasIn(image.Annotations, image.DockerImageReference, repository)
+	})
 }

@@ -205,6 +205,64 @@ func TestForeseenTags(t *testing.T) {
 	}
 }
 
+// Who has read a list of tags asks the server once which others it knows. Of a repository of which
+// nothing is recorded, nothing else is asked.
+func TestTagsOfAVacantRepositoryAreNotAskedFor(t *testing.T) {
+	t.Parallel()
+	registry, images, clock := registrytest.New(t), &countedImages{Images: &registrytest.Images{}}, clocktesting.NewFakeClock(time.Now())
+	references := pushMany(t, registry, 60)
+	im := newImporter(t, importer.Options{})
+	ctx := importer.WithBrief(t.Context())
+	all := func(listed int) (asked string, unlisted int) {
+		t.Helper()
+		images.asked()
+		prefetcher := importer.NewPrefetcher(images, clock)
+		isListed := map[string]bool{}
+		for _, ref := range references[:listed] {
+			isListed[ref] = true
+		}
+		if err := importer.EachUnlisted(ctx, prefetcher, parse(t, references[0]).Bare(), func(tag reference.Reference) bool { return isListed[tag.String()] }, func(tag reference.Reference, digest string) error {
+			if led, _ := history(t, images.Images, tag.String()); led[0] != digest {
+				t.Errorf("%s leads to %q, not %q", tag, led[0], digest)
+			}
+			unlisted++
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		var parsed []reference.Reference
+		for _, ref := range references {
+			parsed = append(parsed, parse(t, ref))
+			prefetcher.Expect(parsed[len(parsed)-1])
+		}
+		for i, ref := range parsed {
+			if ask := prefetcher.Foresee(ctx, ref, parsed[i+1:]); ask != nil {
+				ask()
+			}
+			if _, err := im.Import(ctx, ref, prefetcher); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := prefetcher.Expected(); n != 0 {
+			t.Errorf("%d repositories are held", n)
+		}
+		return images.asked(), unlisted
+	}
+	for _, tt := range []struct {
+		what     string
+		listed   int
+		want     string
+		unlisted int
+	}{
+		{"new: a question, and of each an image and a tag", 60, "[Record:121]", 0},
+		{"known: a question, and one for each tag", 50, "[Record:61]", 10},
+	} {
+		if asked, unlisted := all(tt.listed); asked != tt.want || unlisted != tt.unlisted {
+			t.Errorf("%s: %s, want %s; %d are not listed, want %d", tt.what, asked, tt.want, unlisted, tt.unlisted)
+		}
+	}
+}
+
 // A registry that is slow, and whose tags wait, does not keep those of another from being foreseen.
 func TestTagsOfEachRegistryAreForeseen(t *testing.T) {
 	t.Parallel()

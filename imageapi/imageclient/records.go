@@ -125,6 +125,12 @@ func (r *records) send(batch []*recorded) {
 		r.refused.Store(!apierrors.IsRequestEntityTooLargeError(err))
 		err = record.ErrUnsupported
 	}
+	if apierrors.IsInvalid(err) && len(batch) > 1 { // of one item, which an older server does not know
+		for i := range batch {
+			r.send(batch[i : i+1])
+		}
+		return
+	}
 	for i, asked := range batch {
 		if asked.err = err; err == nil {
 			asked.result = answer.Status.Items[i]

@@ -81,6 +81,52 @@ func TestRecordsAreSentTogether(t *testing.T) {
 	})
 }
 
+// An item that a server does not take is refused alone, although others are sent with it.
+func TestAnItemThatIsNotTakenIsRefusedAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first := make(chan struct{})
+		client, err := imageclient.New(&rest.Config{Host: "http://server", Transport: roundTripper(func(r *http.Request) *http.Response {
+			var sent, answer record.ImageRecord
+			if err := json.NewDecoder(r.Body).Decode(&sent); err != nil {
+				t.Error(err)
+			}
+			<-first
+			recorder := httptest.NewRecorder()
+			recorder.Header().Set("Content-Type", "application/json")
+			if slices.ContainsFunc(sent.Spec.Items, func(item record.Item) bool { return item.Tag == nil }) {
+				recorder.WriteHeader(http.StatusUnprocessableEntity)
+				fmt.Fprint(recorder, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`)
+				return recorder.Result()
+			}
+			for _, item := range sent.Spec.Items {
+				answer.Status.Items = append(answer.Status.Items, record.Result{Led: item.Tag.Reference})
+			}
+			if err := json.NewEncoder(recorder).Encode(answer); err != nil {
+				t.Error(err)
+			}
+			return recorder.Result()
+		})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		for i := range 10 {
+			all.Go(func() {
+				item := tagged(i)
+				if i == 7 {
+					item = &record.Item{Repository: &record.Repository{Name: "registry.example.com/team/app"}}
+				}
+				if _, err := client.Record(t.Context(), item); apierrors.IsInvalid(err) != (i == 7) || i != 7 && err != nil {
+					t.Error(i, err)
+				}
+			})
+		}
+		synctest.Wait()
+		close(first)
+		all.Wait()
+	})
+}
+
 // A server that takes no records is not asked again. What is too large for one is not sent.
 func TestRecordsThatAreNotTaken(t *testing.T) {
 	t.Parallel()

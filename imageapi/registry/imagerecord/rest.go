@@ -89,9 +89,12 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 			for _, i := range items {
 				var result *record.Result
 				var err error
-				if item := &told.Spec.Items[i]; item.Tag != nil && item.Tag.Asked {
+				switch item := &told.Spec.Items[i]; {
+				case item.Repository != nil:
+					result, err = r.askRepository(ctx, item.Repository)
+				case item.Tag != nil && item.Tag.Asked:
 					result, err = r.ask(ctx, item.Tag, &alone)
-				} else {
+				default:
 					result, err = r.record(ctx, item, dryRun)
 				}
 				if err != nil {
@@ -106,16 +109,19 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 	return &record.ImageRecord{Status: record.ImageRecordStatus{Items: results}}, nil
 }
 
-// ofOne returns the items of each image and each tag, by their index: they are written one after
-// the other.
+// ofOne returns the items of each image, each tag and each repository, by their index: they are
+// written one after the other.
 func ofOne(items []record.Item) (all [][]int) {
 	at := map[string]int{}
 	for i := range items {
 		var name string
-		if items[i].Image != nil {
-			name = items[i].Image.Name
-		} else {
-			name = items[i].Tag.Reference
+		switch item := &items[i]; {
+		case item.Image != nil:
+			name = item.Image.Name
+		case item.Tag != nil:
+			name = item.Tag.Reference
+		default:
+			name = item.Repository.Name
 		}
 		n, has := at[name]
 		if !has {
@@ -132,6 +138,9 @@ func (r *REST) may(ctx context.Context, items []record.Item) error {
 	var needed []authorizer.AttributesRecord
 	var images, tagged, shown, asked bool
 	for i := range items {
+		if items[i].Repository != nil {
+			continue // see askRepository
+		}
 		asked = asked || items[i].Tag != nil && items[i].Tag.Asked
 		shown = shown || asked || items[i].Image != nil && items[i].Image.Known
 		images, tagged = images || items[i].Image != nil || items[i].Tag.Digest != "" || items[i].Tag.Absent || items[i].Tag.Asked, tagged || items[i].Tag != nil
@@ -150,6 +159,11 @@ func (r *REST) may(ctx context.Context, items []record.Item) error {
 	if asked {
 		needed = append(needed, authorizer.AttributesRecord{Verb: "get", Namespace: tags.Namespace, Resource: "imagetags"})
 	}
+	return r.mayAll(ctx, needed)
+}
+
+// mayAll refuses a user who may not do all of what is needed.
+func (r *REST) mayAll(ctx context.Context, needed []authorizer.AttributesRecord) error {
 	for _, what := range needed {
 		if reason, may := r.shown.May(ctx, what); !may {
 			resource := what.Resource
@@ -233,19 +247,59 @@ func (r *REST) ask(ctx context.Context, asked *record.Tag, alone *sync.Map) (*re
 	return asked.Answer(ref, tag, stored), nil
 }
 
+// askRepository answers which tags of a repository are known. Who may not list tags and images gets
+// no answer, and may record all the same.
+func (r *REST) askRepository(ctx context.Context, asked *record.Repository) (*record.Result, error) {
+	repository, err := asked.Parse()
+	if err != nil {
+		return nil, err
+	}
+	if err := r.mayAll(ctx, []authorizer.AttributesRecord{{Verb: "list", Resource: "images"}, {Verb: "list", Namespace: tags.Namespace, Resource: "imagetags"}}); err != nil {
+		return nil, err
+	}
+	store := &store{REST: r}
+	known, err := store.tagsOf(ctx, repository, record.MaxTags)
+	if err != nil {
+		return nil, err
+	}
+	hasNoImage := false
+	if len(known.Items) == 0 && known.Continue == "" {
+		if hasNoImage, err = store.hasNoImage(ctx, repository); err != nil {
+			return nil, err
+		}
+	}
+	return asked.Answer(repository, known, hasNoImage), nil
+}
+
 // isAlone reports whether neither a tag nor an Image is recorded under a repository.
 func (s *store) isAlone(ctx context.Context, repository reference.Reference) (bool, error) {
-	images, err := s.List(ctx, metav1.ListOptions{Limit: 1, FieldSelector: fields.OneTermEqualSelector(selectors.RecordedReferences, repository.Name()).String()})
-	if err != nil || len(images.Items) > 0 || images.Continue != "" {
+	if alone, err := s.hasNoImage(ctx, repository); !alone || err != nil {
 		return false, err
 	}
-	selector := fields.OneTermEqualSelector(selectors.TagRepository, repository.Name())
-	list, err := s.tags.Store.List(ofTags(ctx), &internalversion.ListOptions{FieldSelector: selector, Limit: 1})
+	known, err := s.tagsOf(ctx, repository, 1)
 	if err != nil {
 		return false, err
 	}
-	tagged := list.(*imagev1.ImageTagList)
-	return len(tagged.Items) == 0 && tagged.Continue == "", nil
+	return len(known.Items) == 0 && known.Continue == "", nil
+}
+
+// hasNoImage reports whether no Image is recorded under a repository.
+func (s *store) hasNoImage(ctx context.Context, repository reference.Reference) (bool, error) {
+	images, err := s.List(ctx, metav1.ListOptions{Limit: 1, FieldSelector: fields.OneTermEqualSelector(selectors.RecordedReferences, repository.Name()).String()})
+	if err != nil {
+		return false, err
+	}
+	return len(images.Items) == 0 && images.Continue == "", nil
+}
+
+// tagsOf reads the first ImageTags of a repository.
+func (s *store) tagsOf(ctx context.Context, repository reference.Reference, limit int64) (*imagev1.ImageTagList, error) {
+	selector := fields.OneTermEqualSelector(selectors.TagRepository, repository.Name())
+	list, err := s.tags.Store.List(ofTags(ctx), &internalversion.ListOptions{FieldSelector: selector, Limit: limit})
+	if err != nil {
+		return nil, err
+	}
+	return list.(*imagev1.ImageTagList), nil
 }
 
 // statusOf is an error as it is answered.

@@ -47,6 +47,22 @@ func (seen *Tag) Answer(ref reference.Reference, tag *imagev1.ImageTag, stored *
 	return result
 }
 
+// Answer answers for a repository. known are its first ImageTags, at most MaxTags of them, and
+// hasNoImage says that no Image is recorded under it.
+func (asked *Repository) Answer(repository reference.Reference, known *imagev1.ImageTagList, hasNoImage bool) *Result {
+	if known.Continue != "" {
+		return &Result{Unread: true}
+	}
+	result := &Result{Alone: hasNoImage && len(known.Items) == 0, Tags: make(map[string]string, len(known.Items))}
+	for i := range known.Items {
+		led, _ := tags.Now(&known.Items[i])
+		if ref, ok := tags.Reference(&known.Items[i]); ok && led != "" && ref.Bare() == repository {
+			result.Tags[ref.Tag] = led
+		}
+	}
+	return result
+}
+
 // tell puts into a result what is stored of an image in repository. It returns false if nothing is,
 // or not all that an import needs to know.
 func (r *Result) tell(stored *imagev1.Image, repository reference.Reference) bool {

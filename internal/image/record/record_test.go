@@ -39,6 +39,9 @@ func TestValidate(t *testing.T) {
 		"too many":                   {make([]record.Item, record.MaxItems+1), "spec.items"},
 		"an empty item":              {[]record.Item{{}}, "spec.items[0]"},
 		"both":                       {[]record.Item{{Image: &record.Image{}, Tag: &record.Tag{}}}, "spec.items[0]"},
+		"a repository":               {[]record.Item{{Repository: &record.Repository{Name: "registry.example.com/team/app"}}}, ""},
+		"a short repository":         {[]record.Item{{Repository: &record.Repository{Name: "team/app"}}}, "spec.items[0].repository.name"},
+		"a tag and a repository":     {[]record.Item{{Tag: &record.Tag{}, Repository: &record.Repository{}}}, "spec.items[0]"},
 		"no digest":                  {[]record.Item{image(func(i *record.Image) { i.Name = "latest" })}, "spec.items[0].image.name"},
 		"a repository with a tag":    {[]record.Item{image(func(i *record.Image) { i.Repository, i.Annotations = i.Repository+":v1", nil })}, "spec.items[0].image.repository"},
 		"a reference of another":     {[]record.Item{image(func(i *record.Image) { i.Repository = "registry.example.com/other" })}, "spec.items[0].image.annotations[tidewaiter.dev/references]"},
@@ -58,6 +61,7 @@ func TestValidate(t *testing.T) {
 func FuzzImageRecord(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `{"spec":{"items":[{}]}}`,
+		`{"spec":{"items":[{"repository":{"name":"registry.example.com/team/app"}}]}}`,
 		`{"spec":{"items":[{"tag":{"reference":"registry.example.com/team/app:v1","digest":"` + digest + `"}}]}}`,
 		`{"spec":{"items":[{"image":{"name":"` + digest + `","repository":"registry.example.com/team/app","annotations":{"tidewaiter.dev/references":"[\"registry.example.com/team/app:v1\"]"},"signatures":[{"name":"a@b","type":"cosign","content":"AA=="}]}}]}}`,
 	} {
@@ -79,6 +83,12 @@ func FuzzImageRecord(f *testing.F) {
 			if item.Tag != nil {
 				if ref, err := item.Tag.Parse(); err != nil || ref.String() != item.Tag.Reference {
 					t.Errorf("%q: %v", item.Tag.Reference, err)
+				}
+				continue
+			}
+			if item.Repository != nil {
+				if repository, err := item.Repository.Parse(); err != nil || repository.String() != item.Repository.Name {
+					t.Errorf("%q: %v", item.Repository.Name, err)
 				}
 				continue
 			}

@@ -27,6 +27,10 @@ const (
 // MaxItems bounds the images and tags of a record.
 const MaxItems = 100
 
+// MaxTags bounds the tags in an answer about a repository. A request reads at most 32 such lists at
+// a time.
+const MaxTags = 200
+
 // MaxBytes bounds the items of a record, in bytes of JSON. The server takes requests of 3 MiB.
 const MaxBytes = 23 << 17
 
@@ -60,8 +64,8 @@ type ImageRecord struct {
 	Status ImageRecordStatus `json:"status,omitempty"`
 }
 
-// Audited are the images and tags of a record, as the audit has them: at most MaxItems, and of
-// bounded length.
+// Audited are the images, tags and repositories of a record, as the audit has them: at most
+// MaxItems, and of bounded length.
 func (r *ImageRecord) Audited() (names []string) {
 	for i := range r.Spec.Items[:min(len(r.Spec.Items), MaxItems)] {
 		item, name := &r.Spec.Items[i], ""
@@ -69,6 +73,8 @@ func (r *ImageRecord) Audited() (names []string) {
 			name = item.Image.Name
 		} else if item.Tag != nil {
 			name = item.Tag.Reference
+		} else if item.Repository != nil {
+			name = item.Repository.Name
 		}
 		names = append(names, printable.Line(name, maxAudited))
 	}
@@ -88,7 +94,7 @@ type ImageRecordSpec struct {
 	Items []Item `json:"items"`
 }
 
-// Item is what a registry said of an image, or of a tag.
+// Item is what a registry said of an image, or of a tag, or a question about a repository.
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 // +k8s:openapi-model-package=com.github.tidewaiter.tidewaiter.imageapi.record
@@ -99,6 +105,9 @@ type Item struct {
 	// Tag is where a tag leads.
 	// +optional
 	Tag *Tag `json:"tag,omitempty"`
+	// Repository asks which tags of a repository are known.
+	// +optional
+	Repository *Repository `json:"repository,omitempty"`
 }
 
 // Image is what was read of an image in a repository. The server derives layers, sizes and
@@ -198,6 +207,14 @@ type Tag struct {
 	Cause string `json:"cause,omitempty"`
 }
 
+// Repository asks which tags of a repository are known to lead to an image. Nothing is recorded.
+// +k8s:openapi-gen=true
+// +k8s:openapi-model-package=com.github.tidewaiter.tidewaiter.imageapi.record
+type Repository struct {
+	// Name is the registry's host and the repository.
+	Name string `json:"name"`
+}
+
 // ImageRecordStatus is the server's answer.
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
@@ -230,7 +247,8 @@ type Result struct {
 	MediaType string `json:"mediaType,omitempty"`
 	// Unread says that the server does not know the image in that repository, or that something is
 	// new of it: send what the registry has. Of a tag that was asked for it says that where it leads
-	// is not known, or that the last look at it failed: read the ImageTag.
+	// is not known, or that the last look at it failed: read the ImageTag. Of a repository it says
+	// that more than 200 of its tags are known: list its ImageTags.
 	// +optional
 	Unread bool `json:"unread,omitempty"`
 	// Signatures are the names of the signatures of the image to which a tag leads that was asked for.
@@ -240,10 +258,13 @@ type Result struct {
 	// Version is the resourceVersion of an ImageTag that was asked for.
 	// +optional
 	Version string `json:"version,omitempty"`
-	// Alone says that neither a tag nor an Image is recorded under the repository of a tag that was
-	// asked for.
+	// Alone says that neither a tag nor an Image is recorded under the repository that was asked for,
+	// or whose tag was.
 	// +optional
 	Alone bool `json:"alone,omitempty"`
+	// Tags are the known tags of a repository that was asked for, and the digest to which each leads.
+	// +optional
+	Tags map[string]string `json:"tags,omitempty"`
 	// Led is the digest to which the tag led before.
 	// +optional
 	Led string `json:"led,omitempty"`
@@ -326,14 +347,17 @@ func (s *ImageRecordSpec) Validate() (errs field.ErrorList) {
 	}
 	for i := range s.Items {
 		item, at := &s.Items[i], items.Index(i)
-		if (item.Image == nil) == (item.Tag == nil) {
-			errs = append(errs, field.Invalid(at, field.OmitValueType{}, "must have either an image or a tag"))
-			continue
-		}
-		if item.Image != nil {
+		switch {
+		case item.Image != nil && item.Tag == nil && item.Repository == nil:
 			errs = append(errs, item.Image.validate(at.Child("image"))...)
-		} else {
+		case item.Tag != nil && item.Image == nil && item.Repository == nil:
 			errs = append(errs, item.Tag.validate(at.Child("tag"))...)
+		case item.Repository != nil && item.Image == nil && item.Tag == nil:
+			if _, err := item.Repository.Parse(); err != nil {
+				errs = append(errs, field.Invalid(at.Child("repository", "name"), item.Repository.Name, err.Error()))
+			}
+		default:
+			errs = append(errs, field.Invalid(at, field.OmitValueType{}, "must have either an image, a tag or a repository"))
 		}
 	}
 	return errs
@@ -373,6 +397,15 @@ func (seen *Tag) validate(at *field.Path) (errs field.ErrorList) {
 		errs = append(errs, field.Invalid(at.Child("absent"), true, "a tag that leads to a digest is there"))
 	}
 	return errs
+}
+
+// Parse returns the repository.
+func (asked *Repository) Parse() (reference.Reference, error) {
+	repository, err := reference.ParseRepository(asked.Name)
+	if err == nil && repository.String() != asked.Name {
+		err = errors.New("must be a repository in canonical form")
+	}
+	return repository, err
 }
 
 // Parse returns the reference of a tag.

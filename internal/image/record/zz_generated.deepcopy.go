@@ -127,6 +127,11 @@ func (in *Item) DeepCopyInto(out *Item) {
 		*out = new(Tag)
 		**out = **in
 	}
+	if in.Repository != nil {
+		in, out := &in.Repository, &out.Repository
+		*out = new(Repository)
+		**out = **in
+	}
 	return
 }
 
@@ -152,6 +157,13 @@ func (in *Result) DeepCopyInto(out *Result) {
 		in, out := &in.Signatures, &out.Signatures
 		*out = make([]string, len(*in))
 		copy(*out, *in)
+	}
+	if in.Tags != nil {
+		in, out := &in.Tags, &out.Tags
+		*out = make(map[string]string, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val
+		}
 	}
 	if in.Left != nil {
 		in, out := &in.Left, &out.Left

@@ -31,6 +31,11 @@ func (in Item) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in Repository) OpenAPIModelName() string {
+	return "com.github.tidewaiter.tidewaiter.imageapi.record.Repository"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in Result) OpenAPIModelName() string {
 	return "com.github.tidewaiter.tidewaiter.imageapi.record.Result"
 }

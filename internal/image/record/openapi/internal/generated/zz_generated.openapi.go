@@ -18,6 +18,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		record.ImageRecordSpec{}.OpenAPIModelName():   schema_tidewaiter_internal_image_record_ImageRecordSpec(ref),
 		record.ImageRecordStatus{}.OpenAPIModelName(): schema_tidewaiter_internal_image_record_ImageRecordStatus(ref),
 		record.Item{}.OpenAPIModelName():              schema_tidewaiter_internal_image_record_Item(ref),
+		record.Repository{}.OpenAPIModelName():        schema_tidewaiter_internal_image_record_Repository(ref),
 		record.Result{}.OpenAPIModelName():            schema_tidewaiter_internal_image_record_Result(ref),
 		record.Signature{}.OpenAPIModelName():         schema_tidewaiter_internal_image_record_Signature(ref),
 		record.Tag{}.OpenAPIModelName():               schema_tidewaiter_internal_image_record_Tag(ref),
@@ -259,7 +260,7 @@ func schema_tidewaiter_internal_image_record_Item(ref common.ReferenceCallback) 
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Item is what a registry said of an image, or of a tag.",
+				Description: "Item is what a registry said of an image, or of a tag, or a question about a repository.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"image": {
@@ -274,11 +275,39 @@ func schema_tidewaiter_internal_image_record_Item(ref common.ReferenceCallback) 
 							Ref:         ref(record.Tag{}.OpenAPIModelName()),
 						},
 					},
+					"repository": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Repository asks which tags of a repository are known.",
+							Ref:         ref(record.Repository{}.OpenAPIModelName()),
+						},
+					},
 				},
 			},
 		},
 		Dependencies: []string{
-			record.Image{}.OpenAPIModelName(), record.Tag{}.OpenAPIModelName()},
+			record.Image{}.OpenAPIModelName(), record.Repository{}.OpenAPIModelName(), record.Tag{}.OpenAPIModelName()},
+	}
+}
+
+func schema_tidewaiter_internal_image_record_Repository(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Repository asks which tags of a repository are known to lead to an image. Nothing is recorded.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name is the registry's host and the repository.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"name"},
+			},
+		},
 	}
 }
 
@@ -318,7 +347,7 @@ func schema_tidewaiter_internal_image_record_Result(ref common.ReferenceCallback
 					},
 					"unread": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Unread says that the server does not know the image in that repository, or that something is new of it: send what the registry has. Of a tag that was asked for it says that where it leads is not known, or that the last look at it failed: read the ImageTag.",
+							Description: "Unread says that the server does not know the image in that repository, or that something is new of it: send what the registry has. Of a tag that was asked for it says that where it leads is not known, or that the last look at it failed: read the ImageTag. Of a repository it says that more than 200 of its tags are known: list its ImageTags.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
@@ -351,9 +380,24 @@ func schema_tidewaiter_internal_image_record_Result(ref common.ReferenceCallback
 					},
 					"alone": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Alone says that neither a tag nor an Image is recorded under the repository of a tag that was asked for.",
+							Description: "Alone says that neither a tag nor an Image is recorded under the repository that was asked for, or whose tag was.",
 							Type:        []string{"boolean"},
 							Format:      "",
+						},
+					},
+					"tags": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Tags are the known tags of a repository that was asked for, and the digest to which each leads.",
+							Type:        []string{"object"},
+							AdditionalProperties: &spec.SchemaOrBool{
+								Allows: true,
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
 						},
 					},
 					"led": {
