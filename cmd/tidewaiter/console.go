@@ -158,11 +158,7 @@ type consoleProxy struct {
 }
 
 func newConsoleProxy(config *restclient.Config) (*consoleProxy, error) {
-	transport, err := restclient.TransportFor(config)
-	if err != nil {
-		return nil, err
-	}
-	server, _, err := restclient.DefaultServerUrlFor(config)
+	transport, server, err := transportTo(config)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ var groups = []struct {
 	id, title string
 	verbs     []string
 }{
-	{groupAsk, "Ask:", []string{"get", "describe", "history", "diff", "images", "pods", "ran", "report", "console", "explain"}},
+	{groupAsk, "Ask:", []string{"get", "describe", "history", "diff", "images", "pods", "ran", "changes", "report", "console", "explain"}},
 	{groupImport, "Import:", []string{"import", "spool"}},
 	{groupDecide, "Decide:", []string{"verify", "accept", "impact", "policy"}},
 	{groupServe, "Serve:", []string{"serve", "follow", "demo", "config"}},

@@ -132,6 +132,7 @@ func TestOutputs(t *testing.T) {
 		"images":         {{[]string{"images", "--cluster", "production-europe-west", "-A"}, 0, true}, {[]string{"images", "--cluster", "production-europe-west", "-n", "payments-settlement"}, 0, true}},
 		"pods":           {{[]string{"pods", ref}, 0, true}, {[]string{"pods", "--outdated"}, 0, true}, {[]string{"pods", l.missing}, 0, true}},
 		"ran":            {{[]string{"ran"}, 0, true}},
+		"changes":        {{[]string{"changes"}, 0, true}},
 		"report":         {{[]string{"report", "--from", time.Now().Add(-time.Hour).Format(time.RFC3339), "--until", time.Now().Format(time.RFC3339)}, 0, true}},
 		"prune":          {{[]string{"prune", "--kept", "--keep-younger-than", "0s"}, 0, true}, {[]string{"prune", "--keep-younger-than", "0s", "--keep-tag-revisions", "0"}, 0, true}, {[]string{"prune", "--kept"}, 0, true}},
 		"verify":         {{[]string{"verify", ref}, 0, true}, {[]string{"verify", l.repository + "@" + l.digests[1]}, exitUntrusted, true}},

@@ -118,7 +118,7 @@ Images in one SQLite file, and answers kubectl and oc about them.`,
 	})
 	cli.Complete(root, "logging-format", logText, logJSON)
 	root.AddCommand(newDataDirCommands()...)
-	root.AddCommand(newImportCommand(), newVerifyCommand(), newGetCommand(), newDescribeCommand(), newHistoryCommand(), newAcceptCommand(), newDiffCommand(), newPruneCommand(), newPodsCommand(), newImagesCommand(), newFollowCommand(), newRanCommand(), newReportCommand(), newImpactCommand(), newExplainCommand(), newPolicyCommand(), newConsoleCommand(), newSpoolCommand(), newVersionCommand())
+	root.AddCommand(newImportCommand(), newVerifyCommand(), newGetCommand(), newDescribeCommand(), newHistoryCommand(), newAcceptCommand(), newDiffCommand(), newPruneCommand(), newPodsCommand(), newImagesCommand(), newFollowCommand(), newRanCommand(), newChangesCommand(), newReportCommand(), newImpactCommand(), newExplainCommand(), newPolicyCommand(), newConsoleCommand(), newSpoolCommand(), newVersionCommand())
 	group(root)
 	return root
 }

@@ -61,6 +61,7 @@ func TestMisuseIsExplained(t *testing.T) {
 		"no number":            {[]string{"import", "--jobs", "many", "a"}, []string{"many"}},
 		"reference":            {[]string{"import", "Quay.io/Acme/Web:V1"}, []string{"lower case", "tidewaiter import quay.io/acme/web:V1"}},
 		"kubeconfig":           {[]string{"import", "--kubeconfig", "absent", "a"}, []string{"absent", "hint: "}},
+		"changes of long ago":  {[]string{"changes", "--since", "8d"}, []string{"--since 8d is longer than 7d", "tidewaiter ran --since 8d"}},
 		"config":               {[]string{"import", "--config", "absent", "a"}, []string{"absent", "hint: "}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -237,7 +237,7 @@ func TestAttackLargeEvents(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := (&visit{Console: New(api, Options{}), r: httptest.NewRequest(http.MethodGet, "/", nil).WithContext(ctx)}).begin(); !isCode(err, http.StatusTooManyRequests) {
+	if _, err := (&visit{Console: New(api, Options{}), r: httptest.NewRequest(http.MethodGet, "/", nil).WithContext(ctx)}).acquireTurn(); !isCode(err, http.StatusTooManyRequests) {
 		t.Errorf("a turn of a person who has gone: %v", err)
 	}
 }

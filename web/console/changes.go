@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/xml"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/utils/clock"
 )
 
 // feedPath is the path of the feed with the entries that Attention gained and lost.
@@ -51,31 +53,47 @@ type changesView struct {
 	More    bool      // not all changes were read or are shown
 	Unknown []text    // what is not known about that time
 	Refused []*notice // what could not be read
+	none    error     // why nothing could be read
 }
 
 // changes shows what Attention gained and lost.
 func (v *visit) changes() error {
-	data, err := v.changed()
+	p := &page{Name: "changes", Title: "What changed", Nav: "attention", Feed: feedPath}
+	if err := v.begin(p); err != nil {
+		return err
+	}
+	data, err := v.changedInDays()
 	if err != nil {
 		return err
 	}
 	since := data.Since.Format(time.RFC3339)
-	return v.show(&page{Name: "changes", Title: "What changed", Nav: "attention", Feed: feedPath, Data: data, Commands: []string{
-		"tidewaiter ran --from " + since + " --verified False", "tidewaiter ran --from " + since + " --verified Unsigned",
-	}})
+	p.Data, p.Commands = data, []string{
+		fmt.Sprintf("tidewaiter changes --since %dd", data.Days), "tidewaiter ran --from " + since + " --verified False", "tidewaiter ran --from " + since + " --verified Unsigned",
+	}
+	return v.show(p)
 }
 
-// changed reads what changed in the days that the query asks about, the last one by default.
-func (v *visit) changed() (*changesView, error) {
+// changedInDays reads what changed in the days that the query asks about, the last one by default.
+func (v *visit) changedInDays() (*changesView, error) {
 	days, _ := strconv.Atoi(v.r.URL.Query().Get("days")) // anything but a number is a day
-	data := &changesView{Days: min(max(days, 1), changedDays)}
-	data.Since = v.clock.Now().UTC().AddDate(0, 0, -data.Days).Truncate(time.Second)
+	days = min(max(days, 1), changedDays)
+	data, err := v.changed(v.clock.Now().UTC().AddDate(0, 0, -days).Truncate(time.Second))
+	if err == nil {
+		data.Days = days
+	}
+	return data, err
+}
+
+// changed reads what changed since a time.
+func (v *visit) changed(since time.Time) (*changesView, error) {
+	data := &changesView{Since: since}
 	sources := []struct {
 		what string
 		read func() (changesView, error)
 	}{
-		{"list what ran", func() (changesView, error) { return v.runsChanged(data.Since, "False") }},
-		{"list what ran", func() (changesView, error) { return v.runsChanged(data.Since, "Unsigned") }},
+		{"list what ran", func() (changesView, error) { return v.runsChanged(since, "False") }},
+		{"list what ran", func() (changesView, error) { return v.runsChanged(since, "Unsigned") }},
+		{"see what drifted", func() (changesView, error) { return v.runsDrifted(since) }},
 		{"see which tags moved and must not", v.tagsOverwritten},
 		{"list clusters", v.clustersChanged},
 		{"list policies", v.policiesChanged},
@@ -96,6 +114,9 @@ func (v *visit) changed() (*changesView, error) {
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
+	if !slices.Contains(errs, nil) {
+		data.none = errs[0]
+	}
 	for i, s := range sources {
 		if n := noticeOf(s.what, errs[i]); n != nil && !slices.ContainsFunc(data.Refused, func(o *notice) bool { return *o == *n }) {
 			data.Refused = append(data.Refused, n)
@@ -103,7 +124,7 @@ func (v *visit) changed() (*changesView, error) {
 		data.More = data.More || found[i].More
 		data.Unknown = append(data.Unknown, found[i].Unknown...)
 		for _, c := range found[i].Rows {
-			if !c.At.Before(data.Since) {
+			if !c.At.Before(since) {
 				data.Rows = append(data.Rows, c)
 			}
 		}
@@ -238,6 +259,69 @@ func (v *visit) importsGivenUp() (all changesView, err error) {
 	return all, err
 }
 
+// missing says what is not known about the time.
+func (c *changesView) missing() (all []text) {
+	all = slices.Clone(c.Unknown)
+	for _, n := range c.Refused {
+		all = append(all, text(n.Title+": "+n.Message))
+	}
+	if c.More {
+		all = append(all, "there are more changes than these")
+	}
+	return all
+}
+
+// Changes is what Attention gained and lost in a time.
+type Changes struct {
+	// Since is when the time began; it ends now.
+	Since time.Time `json:"since"`
+	// Items are the changes, the newest first, at most 200.
+	Items []Change `json:"items"`
+	// Unknown says what is not known about the time.
+	Unknown []string `json:"unknown,omitempty"`
+}
+
+// Change is something that Attention gained or lost.
+type Change struct {
+	// At is when it happened. If Before is true, it happened at some time before.
+	At     time.Time `json:"at"`
+	Before bool      `json:"before,omitempty"`
+	// Attention is Gained if somebody is needed since, and Lost if nobody is needed any longer.
+	Attention string `json:"attention"`
+	// What happened, and more about it.
+	What string `json:"what"`
+	By   string `json:"by,omitempty"`
+}
+
+// MaxChangesAge is the longest time before now for which [ReadChanges] may be asked.
+const MaxChangesAge = changedDays * 24 * time.Hour
+
+// ReadChanges reads what the pages of changes show, by calls of an API with the credential that it
+// adds. An error means that nothing could be read.
+func ReadChanges(ctx context.Context, api http.Handler, clock clock.PassiveClock, age time.Duration) (*Changes, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, Root+"changes", nil)
+	if err != nil {
+		return nil, err
+	}
+	v := &visit{Console: &Console{api: api, clock: clock}, r: r, call: &caller{api: api, from: r}}
+	data, err := v.changed(clock.Now().UTC().Add(-min(age, MaxChangesAge)).Truncate(time.Second))
+	if err == nil {
+		err = data.none
+	}
+	if err != nil {
+		return nil, err
+	}
+	all := &Changes{Since: data.Since, Items: []Change{}}
+	for i := range data.Rows {
+		c := &data.Rows[i]
+		all.Items = append(all.Items, Change{At: c.At.UTC(), Before: c.Before, Attention: c.Sign(), What: c.What, By: string(c.By)})
+	}
+	for _, one := range data.missing() {
+		all.Unknown = append(all.Unknown, string(one))
+	}
+	return all, nil
+}
+
 // feed is an Atom feed (RFC 4287). Its links are relative to its own address.
 type feed struct {
 	XMLName  xml.Name   `xml:"http://www.w3.org/2005/Atom feed"`
@@ -271,19 +355,12 @@ func feedID(of string) string {
 
 // changesFeed serves what Attention gained and lost as a feed.
 func (v *visit) changesFeed() error {
-	data, err := v.changed()
+	data, err := v.changedInDays()
 	if err != nil {
 		return err
 	}
 	f := &feed{Title: "Tidewaiter: what Attention gained and lost", ID: feedID(v.r.Host + feedPath), Updated: data.Since, Author: "Tidewaiter", Links: []feedLink{{"self", v.r.URL.RequestURI()}, {"alternate", Root + "changes"}}}
-	missing := data.Unknown
-	for _, n := range data.Refused {
-		missing = append(missing, text(n.Title+": "+n.Message))
-	}
-	if data.More {
-		missing = append(missing, "there are more changes than these")
-	}
-	if len(missing) > 0 {
+	if missing := data.missing(); len(missing) > 0 {
 		f.Subtitle = "Not known: " + joined(missing, "; ")
 	}
 	if len(data.Rows) > 0 {

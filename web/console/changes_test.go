@@ -1,8 +1,12 @@
 package console
 
 import (
+	"compress/gzip"
+	"crypto/tls"
 	"encoding/xml"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
@@ -112,4 +116,50 @@ func TestWhatChangedIsUnknown(t *testing.T) {
 	if body := b.do("GET", Root+"changes", nil).Body.String(); !strings.Contains(body, "No change is known") {
 		t.Errorf("without changes the page says\n%s", body)
 	}
+}
+
+// The browser has the head of the page while the changes are read; what fails after that is the
+// content, and a session whose token is refused meanwhile ends.
+func TestWhatChangedBeginsAtOnce(t *testing.T) {
+	answers := changedAnswers()
+	b := newBrowser(t, answers)
+	b.signIn("good")
+	var had string
+	w := httptest.NewRecorder()
+	answers["GET "+summaryPath] = func(url.Values) any {
+		had = w.Body.String()
+		return m{}
+	}
+	r := httptest.NewRequest(http.MethodGet, "https://console.example"+Root+"changes", nil)
+	r.TLS = &tls.ConnectionState{}
+	for _, c := range b.cookies {
+		r.AddCookie(c)
+	}
+	b.console.ServeHTTP(w, r)
+	if !strings.Contains(had, "<nav") || strings.Contains(had, "<h1>") || !strings.Contains(w.Body.String(), "<h1>What changed</h1>") || strings.Count(w.Body.String(), "<!doctype") != 1 {
+		t.Errorf("while the changes are read, the browser has\n%s\nand then\n%s", had, w.Body)
+	}
+	if whole := b.do("GET", Root+"changes", nil, func(r *http.Request) { r.Header.Set("Accept-Encoding", "gzip") }); whole.Header().Get("Content-Encoding") != "gzip" || !strings.Contains(unzipped(t, whole.Body), "<h1>What changed</h1>") {
+		t.Errorf("compressed it is %v", whole.Header())
+	}
+	answers["GET "+runsPath] = http.StatusUnauthorized
+	if w := b.do("GET", Root+"changes", nil); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "You were signed out") || strings.Count(w.Body.String(), "<!doctype") != 1 {
+		t.Errorf("with a token that is refused meanwhile: %d\n%s", w.Code, w.Body)
+	}
+	if w := b.do("GET", Root+"changes", nil); w.Code != http.StatusSeeOther {
+		t.Errorf("the session goes on: %d", w.Code)
+	}
+}
+
+func unzipped(t *testing.T, body io.Reader) string {
+	t.Helper()
+	zip, err := gzip.NewReader(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(zip)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

@@ -33,6 +33,9 @@ type stubAPI struct {
 // echoed is the answer to a review of so many references.
 type echoed func(references int) any
 
+// answered is the answer to a review, for each reference.
+type answered func(reference string) m
+
 // refused is an answer of the API that refuses.
 type refused map[string]any
 
@@ -61,6 +64,14 @@ func (a *stubAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		var asked review
 		_ = json.NewDecoder(r.Body).Decode(&asked)
 		_ = json.NewEncoder(w).Encode(v(len(asked.Spec.References)))
+	case answered:
+		var asked review
+		_ = json.NewDecoder(r.Body).Decode(&asked)
+		var all l
+		for _, q := range asked.Spec.References {
+			all = append(all, v(string(q.Reference)))
+		}
+		_ = json.NewEncoder(w).Encode(m{"status": m{"references": all}})
 	case func(url.Values) any:
 		_ = json.NewEncoder(w).Encode(v(r.URL.Query()))
 	case warned:

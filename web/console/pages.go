@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net/http"
@@ -93,33 +94,76 @@ func newPages(file func(name string) string) *pages {
 	return p
 }
 
-func (p *pages) write(w http.ResponseWriter, r *http.Request, code int, page *page) {
+// write writes a page, or the rest of one that begins with a head.
+func (p *pages) write(w http.ResponseWriter, r *http.Request, code int, page *page, begun *head) {
 	page.Theme = themeOf(r)
 	var out pageText
 	whole := "layout.html"
-	if page.Fragment {
+	switch {
+	case page.Fragment:
 		whole = "main"
+	case begun != nil:
+		whole = "rest"
 	}
 	err := p.byName[page.Name].ExecuteTemplate(&out, whole, page)
 	if errors.Is(err, errLargePage) {
 		code, out = errLargePage.Code, pageText{}
 		page.Name, page.Data = "notice", &notice{Title: "There is too much to show", Message: string(errLargePage.Message)}
-		err = p.byName[page.Name].ExecuteTemplate(&out, "layout.html", page)
+		err = p.byName[page.Name].ExecuteTemplate(&out, whole, page)
 	}
 	if err != nil {
 		slog.Error("A page of the console cannot be made", "page", page.Name, "err", err)
 		http.Error(w, "the page cannot be made; the server has logged why", http.StatusInternalServerError)
 		return
 	}
+	if begun != nil {
+		_, _ = begun.Write(out.Bytes()) // an error means that the browser is gone
+		_ = begun.Close()
+		return
+	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	send(w, r, code, out.Bytes())
+}
+
+// head is the part of a page before its content, which a browser has while the content is read.
+type head struct {
+	io.WriteCloser
+	flush func() error
+}
+
+// begin writes the head of a page.
+func (p *pages) begin(w http.ResponseWriter, r *http.Request, page *page) (*head, error) {
+	page.Theme = themeOf(r)
+	h := &head{plain{w}, func() error { return nil }}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Add("Vary", "Accept-Encoding")
+	if acceptsGzip(r) {
+		w.Header().Set("Content-Encoding", "gzip")
+		zip, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // a level that exists
+		h = &head{zip, zip.Flush}
+	}
+	w.WriteHeader(http.StatusOK)
+	if err := p.byName[page.Name].ExecuteTemplate(h, "top", page); err != nil {
+		return h, err
+	}
+	return h, h.flush()
+}
+
+// plain is a page that is not compressed.
+type plain struct{ io.Writer }
+
+// Close implements io.Closer.
+func (plain) Close() error { return nil }
+
+func acceptsGzip(r *http.Request) bool {
+	return strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")
 }
 
 // send sends a body, compressed if the browser accepts that. No body has both a secret and text
 // that an attacker chose, so the compressed length reveals nothing.
 func send(w http.ResponseWriter, r *http.Request, code int, body []byte) {
 	w.Header().Add("Vary", "Accept-Encoding")
-	if len(body) > 1024 && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+	if len(body) > 1024 && acceptsGzip(r) {
 		w.Header().Set("Content-Encoding", "gzip")
 		w.WriteHeader(code)
 		zip, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // a level that exists

@@ -43,7 +43,7 @@ func (c *Console) showSignIn(w http.ResponseWriter, r *http.Request, code int, f
 	if c.providers != nil && form.Token {
 		form.Providers, form.At = c.providers.Names(), c.at.URL
 	}
-	c.pages.write(w, r, code, &page{Name: "signin", Title: "Sign in", Data: form, Now: c.clock.Now(), Address: Root})
+	c.pages.write(w, r, code, &page{Name: "signin", Title: "Sign in", Data: form, Now: c.clock.Now(), Address: Root}, nil)
 }
 
 // signIn begins a session with a token that the API accepts.
@@ -159,7 +159,7 @@ func (c *Console) endSignIn(w http.ResponseWriter, r *http.Request) {
 		form.Why = "The provider's token is too long."
 		c.showSignIn(w, r, http.StatusUnauthorized, form)
 	case c.begin(w, r, token, form):
-		c.pages.write(w, r, http.StatusOK, &page{Name: "signedin", Title: "Signed in", Data: form.Next, Now: c.clock.Now(), Address: Root, GoOn: form.Next})
+		c.pages.write(w, r, http.StatusOK, &page{Name: "signedin", Title: "Signed in", Data: form.Next, Now: c.clock.Now(), Address: Root, GoOn: form.Next}, nil)
 	}
 }
 

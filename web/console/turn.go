@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -52,8 +53,8 @@ func over() *turn { return &turn{end: func() {}, endHeavy: func() {}} }
 // errManyPages is the error after a page has waited for its turn for pageWait.
 var errManyPages = &apiError{Code: http.StatusTooManyRequests, Message: "Too many pages are being made."}
 
-// begin waits until the person may have another page made.
-func (v *visit) begin() (*turn, error) {
+// acquireTurn waits until the person may have another page made.
+func (v *visit) acquireTurn() (*turn, error) {
 	t := over()
 	t.v = v
 	end, err := v.acquire(v.making)
@@ -130,7 +131,7 @@ func (v *visit) inTurn(handle func(*visit) error) error {
 	if v.r.URL.Path == Root+livePath {
 		return handle(v)
 	}
-	t, err := v.begin()
+	t, err := v.acquireTurn()
 	if err != nil {
 		return err
 	}
@@ -196,10 +197,13 @@ func (m *made) send() error {
 // flush sends the text so far of a long page, and waits for another turn to make the rest.
 func (m *made) flush() error {
 	err := m.send()
-	if err != nil {
+	if err == nil {
+		err = http.NewResponseController(m.ResponseWriter).Flush()
+	}
+	if err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
 	}
-	t, err := m.v.begin()
+	t, err := m.v.acquireTurn()
 	if err == nil {
 		m.turn = t
 	}

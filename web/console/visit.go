@@ -42,6 +42,7 @@ type visit struct {
 	call    *caller
 	session *session // nil for a request that brings its own credential
 	user    text
+	head    *head // of the page; nil until the browser has it
 }
 
 func (v *visit) ctx() context.Context { return v.r.Context() }
@@ -74,7 +75,7 @@ func (c *Console) serve(w http.ResponseWriter, r *http.Request, handle func(*vis
 	case err == nil || r.Context().Err() != nil:
 	case errors.Is(err, errNobody):
 		c.askToSignIn(w, r, "")
-	case isCode(err, http.StatusUnauthorized):
+	case isCode(err, http.StatusUnauthorized) && v.head == nil:
 		if v.session != nil {
 			_ = c.sessions.end(r.Context(), v.session) // nobody accepts its token
 			forget(w)
@@ -110,6 +111,12 @@ func (c *Console) askToSignIn(w http.ResponseWriter, r *http.Request, why string
 // fail shows an error in place of the page.
 func (v *visit) fail(err error) {
 	code, n := http.StatusInternalServerError, noticeOf("see this page", err)
+	if isCode(err, http.StatusUnauthorized) { // and the browser has the head
+		if v.session != nil {
+			_ = v.sessions.end(v.ctx(), v.session)
+		}
+		n = &notice{Title: "You were signed out", Message: "The credential is no longer accepted. Load the page again to sign in."}
+	}
 	if e, ok := errors.AsType[*apiError](err); ok {
 		if code = e.Code; code == http.StatusTooManyRequests {
 			v.w.Header().Set("Retry-After", "1")
@@ -133,18 +140,50 @@ func (v *visit) show(p *page) error {
 }
 
 func (v *visit) showWith(code int, p *page) {
-	if v.session != nil {
+	v.prepare(p)
+	if p.AsOf.IsZero() {
+		p.AsOf = p.Now
+	}
+	defer v.call.turn.work()()
+	v.pages.write(v.w, v.r, code, p, v.head)
+}
+
+// prepare fills in what the layout shows on every page.
+func (v *visit) prepare(p *page) {
+	if v.session != nil && v.head == nil {
 		if err := v.sessions.renew(v.w, v.session); err != nil {
 			slog.Error("A session of the console cannot be renewed", "err", err)
 		}
 	}
 	p.User, p.HasSession, p.Address, p.Now = v.user, v.session != nil, v.r.URL.RequestURI(), v.clock.Now()
-	if p.AsOf.IsZero() {
-		p.AsOf = p.Now
-	}
-	defer v.call.turn.work()()
-	v.pages.write(v.w, v.r, code, p)
 }
+
+// begin sends the head of a page whose content takes long to read. What fails after that is shown
+// as the content: the browser has the code 200.
+func (v *visit) begin(p *page) error {
+	m, ok := v.w.(*made)
+	if !ok {
+		return nil
+	}
+	v.prepare(p)
+	var err error
+	if v.head, err = v.pages.begin(answerOf{v}, v.r, p); err != nil {
+		return err
+	}
+	return m.flush()
+}
+
+// answerOf is the answer to a visit, while the page is made in its turn and after that.
+type answerOf struct{ v *visit }
+
+// Header implements http.ResponseWriter.
+func (a answerOf) Header() http.Header { return a.v.w.Header() }
+
+// WriteHeader implements http.ResponseWriter.
+func (a answerOf) WriteHeader(code int) { a.v.w.WriteHeader(code) }
+
+// Write implements http.ResponseWriter.
+func (a answerOf) Write(p []byte) (int, error) { return a.v.w.Write(p) }
 
 // notice says why something is not shown, and what to do.
 type notice struct {

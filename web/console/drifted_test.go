@@ -1,0 +1,168 @@
+package console
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A workload drifts while it runs another image than its tag led to, as far as that is recorded.
+func TestDriftOverTime(t *testing.T) {
+	const first, second, index, child = "sha256:1111", "sha256:2222", "sha256:eeee", "sha256:cccc"
+	since := time.Date(2026, 10, 31, 8, 0, 0, 0, time.UTC)
+	hour := func(n int) time.Time { return since.Add(time.Duration(n) * time.Hour) }
+	now := hour(24)
+	stored := map[string]*referenceAnswer{first: {}, second: {}, child: {}, index: {Meaning: meaning{Platforms: []platformImage{{Digest: child}}}}}
+	leads := func(items ...any) *ledTo {
+		to := &ledTo{}
+		for i := 0; i < len(items); i += 2 {
+			to.Items = append(to.Items, led{hour(items[i].(int)), text(items[i+1].(string))})
+		}
+		return to
+	}
+	for name, c := range map[string]struct {
+		tag         *ledTo
+		digest      text
+		from, until int // until is 0 while it runs
+		unseen      bool
+		images      map[string]*referenceAnswer
+		want        []string
+		unknown     bool
+	}{
+		"the tag does not move":                     {tag: leads(-9, first), digest: first, from: -5},
+		"the tag moves":                             {tag: leads(-9, first, 3, second), digest: first, from: -5, want: []string{"3 Gained"}},
+		"the tag moved before that time":            {tag: leads(-9, first, -2, second), digest: first, from: -5},
+		"the tag moves, and the workload follows":   {tag: leads(-9, first, 3, second), digest: first, from: -5, until: 4, want: []string{"3 Gained", "4 Lost"}},
+		"it drifted before, and no longer runs":     {tag: leads(-9, first, -2, second), digest: first, from: -5, until: 4, want: []string{"4 Lost"}},
+		"it was gone when its cluster was seen":     {tag: leads(-9, first, -2, second), digest: first, from: -5, until: 4, unseen: true, want: []string{"4 Lost before"}},
+		"the tag moves back":                        {tag: leads(-9, first, 3, second, 6, first), digest: first, from: -5, want: []string{"3 Gained", "6 Lost"}},
+		"it begins with an older build":             {tag: leads(-9, first, -2, second), digest: first, from: 5, want: []string{"5 Gained"}},
+		"it begins with what the tag leads to":      {tag: leads(-9, first, -2, second), digest: second, from: 5},
+		"it ends before the tag moves":              {tag: leads(-9, first, 7, second), digest: first, from: -5, until: 4},
+		"the index lists what runs":                 {tag: &ledTo{Items: leads(-9, index).Items, Lists: []text{child}}, digest: child, from: 2},
+		"a former index lists what runs":            {tag: leads(-9, index, 3, second), digest: child, from: -5, want: []string{"3 Gained"}},
+		"the tag moves from one index to another":   {tag: leads(-9, first, 3, index), digest: child, from: -5, want: []string{"3 Lost"}},
+		"the tag is not known":                      {digest: first, from: -5, unknown: true},
+		"where the tag led is known since a while":  {tag: leads(2, second), digest: first, from: -5, want: []string{"2 Gained before"}, unknown: true},
+		"it is known since a while that it is fine": {tag: leads(2, first), digest: first, from: -5, unknown: true},
+		"the registry lost the tag":                 {tag: leads(-9, first, 3, "", 5, first), digest: first, from: -5, unknown: true},
+		"the registry lost the tag, which moved":    {tag: leads(-9, first, 3, "", 5, second), digest: first, from: -5, want: []string{"5 Gained before"}, unknown: true},
+		"what the tag leads to is not stored":       {tag: leads(-9, first, 3, second), digest: first, from: -5, images: map[string]*referenceAnswer{first: {}}, unknown: true},
+		"what runs is not stored":                   {tag: leads(-9, first, 3, second), digest: "sha256:9999", from: -5, unknown: true},
+		"what runs is only in the history":          {tag: leads(-9, first, 3, second), digest: first, from: -5, images: map[string]*referenceAnswer{second: {}}, want: []string{"3 Gained"}},
+	} {
+		if c.images == nil {
+			c.images = stored
+		}
+		r := &imageRun{}
+		r.Spec.Workload, r.Spec.Image, r.Spec.Digest, r.Spec.From = "Deployment/app", "r.io/app:v1", c.digest, hour(c.from)
+		if c.until != 0 {
+			r.Status.Until = hour(c.until)
+		}
+		if c.unseen {
+			_ = json.Unmarshal([]byte(`[{"from": "2026-10-31T08:00:00Z", "until": "2026-10-31T12:00:00Z"}]`), &r.Status.Unseen)
+		}
+		changes, whole := (&tagRun{imageRun: r}).drift(since, now, c.tag, c.images)
+		var got []string
+		for _, one := range changes {
+			text := strings.TrimSuffix(one.At.Sub(since).String(), "h0m0s") + " " + one.Sign()
+			if one.Before {
+				text += " before"
+			}
+			got = append(got, text)
+		}
+		if !slices.Equal(got, c.want) || whole == c.unknown {
+			t.Errorf("%s: %q, all is known: %v; want %q, %v", name, got, whole, c.want, !c.unknown)
+		}
+	}
+}
+
+// What drifted is on the page and in the feed, from what is recorded of runs and tags; for what
+// is not recorded it is said.
+func TestWhatDrifted(t *testing.T) {
+	const moved, early = "2026-11-01T02:00:00Z", "2026-10-01T00:00:00Z"
+	run := func(workload, image string) m {
+		return m{"metadata": m{"namespace": "shop"}, "spec": m{"cluster": "prod", "workload": "Deployment/" + workload, "container": "main", "image": image, "digest": digestA, "from": early}}
+	}
+	answers := changedAnswers()
+	answers["GET "+runsPath] = func(q url.Values) any {
+		if strings.Contains(q.Get("fieldSelector"), "verified") {
+			return m{}
+		}
+		return m{"items": l{run("old", "r.io/old:v1"), run("short", "short"), run("strange", "r.io/strange:v1"), run("fixed", "r.io/old@"+digestB)}}
+	}
+	answers["POST "+reviewsPath] = answered(func(reference string) m {
+		switch reference {
+		case "r.io/old:v1", "docker.io/library/short:latest":
+			return m{"state": "Found", "meaning": m{"tag": "v1", "digest": digestB}, "checked": m{"since": moved}, "previous": l{m{"digest": digestA, "since": early}}}
+		case digestA, digestB:
+			return m{"state": "Found", "meaning": m{"digest": reference}}
+		}
+		return m{"state": "Absent"}
+	})
+	b := newBrowser(t, answers)
+	b.signIn("good")
+	body := b.do("GET", Root+"changes", nil).Body.String()
+	feed := b.do("GET", feedPath, nil).Body.String()
+	for _, want := range []string{
+		"Deployment/old runs another image than its tag: r.io/old:v1", "Deployment/short runs another image than its tag: short",
+		"prod / shop, main: it runs " + digestA[:19] + ", and the tag leads to " + digestB[:19], "For 1 tag it is not recorded all that time whether their pods ran what they led to, such as r.io/strange:v1.",
+	} {
+		if !strings.Contains(body, want) || !strings.Contains(feed, want) {
+			t.Errorf("the page or the feed lacks %q:\n%s\n%s", want, body, feed)
+		}
+	}
+	if strings.Contains(body, "Deployment/fixed") {
+		t.Error("a container that names a digest drifted")
+	}
+
+	// The command line reads the same.
+	all, err := ReadChanges(t.Context(), asAnn(b.api), b.clock, 24*time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i := slices.IndexFunc(all.Items, func(c Change) bool { return c.What == "Deployment/old runs another image than its tag: r.io/old:v1" }); i < 0 || all.Items[i].Attention != "Gained" || all.Items[i].At.Format(time.RFC3339) != moved || len(all.Unknown) != 1 {
+		t.Errorf("the command line reads %+v", all)
+	}
+
+	// Of more than are compared, the rest is named.
+	answers["GET "+runsPath] = func(q url.Values) any {
+		var many l
+		for i := range 500 {
+			many = append(many, run("app", "r.io/app:"+strings.Repeat("v", 1+i%120)+string(rune('a'+i/120))))
+		}
+		return m{"metadata": m{"continue": "more"}, "items": many}
+	}
+	if body := b.do("GET", Root+"changes", nil).Body.String(); !strings.Contains(body, "More than 2\u202f000 stretches ran") {
+		t.Errorf("of many stretches the page says\n%s", body)
+	}
+
+	// Who may not ask about references is told so.
+	answers["POST "+reviewsPath] = http.StatusForbidden
+	if body := b.do("GET", Root+"changes", nil).Body.String(); !strings.Contains(body, "You may not see what drifted") {
+		t.Errorf("who may not ask is told\n%s", body)
+	}
+}
+
+// asAnn adds a credential to calls of an API.
+func asAnn(api http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Header.Set("Authorization", "Bearer good")
+		api.ServeHTTP(w, r)
+	})
+}
+
+// Nothing that can be read is an error, and not an empty list.
+func TestReadChangesFails(t *testing.T) {
+	b := newBrowser(t, map[string]any{"GET " + runsPath: http.StatusBadGateway, "GET " + summaryPath: http.StatusBadGateway, "GET " + clustersPath: http.StatusBadGateway, "GET " + clusterPoliciesPath: http.StatusBadGateway, "GET " + spoolPath: http.StatusBadGateway})
+	if all, err := ReadChanges(t.Context(), asAnn(b.api), b.clock, time.Hour); err == nil {
+		t.Errorf("it reads %+v", all)
+	}
+	if _, err := ReadChanges(t.Context(), b.api, b.clock, time.Hour); !isCode(err, http.StatusUnauthorized) {
+		t.Errorf("without a credential: %v", err)
+	}
+}
