@@ -28,6 +28,7 @@ type imageView struct {
 	Labels   [][2]text
 	Pull     []string
 	Checks   []checkView
+	From     []provenance
 	// Documents list the image's packages. If there are none, NoPackages may say why.
 	Documents  []document
 	NoPackages *notice
@@ -40,6 +41,14 @@ type imageView struct {
 	Done       string   // confirms the import that was just requested
 	Ran        *ranView // when it ran; nil if there is nothing to ask about
 	TagRan     *ranView // what ran under its tag; nil if it was asked about without one
+}
+
+// Deletes is what the page asks about whether it may be deleted: the tag, or else the image.
+func (d *imageView) Deletes() text {
+	if m := &d.Answer.Meaning; m.Tag != "" {
+		return m.Reference
+	}
+	return d.Answer.Meaning.Digest
 }
 
 // layerView is a layer with its share of the image.
@@ -269,6 +278,7 @@ func (d *imageView) fill() {
 			d.Labels = append(d.Labels, [2]text{key, c.Labels[key]})
 		}
 	}
+	d.From = d.Image.provenance()
 	for i := range d.Image.Signatures {
 		s := &d.Image.Signatures[i]
 		check := checkView{Kind: s.Type, Attestation: strings.Contains(string(s.Type), "Attestation"), Checks: s.Conditions}

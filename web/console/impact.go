@@ -22,6 +22,7 @@ const impactPath = "/apis/tidewaiter.dev/v1/impactreviews"
 const maxAdvisory = 6 << 10
 
 type impactSpec struct {
+	Delete     string `json:"delete,omitempty"`
 	Package    string `json:"package,omitempty"`
 	Advisories []byte `json:"advisories,omitempty"`
 	Continue   string `json:"continue,omitempty"`
@@ -65,6 +66,7 @@ type impactRow struct {
 	Statements []impactStatement `json:"statements"`
 	Advisories []impactAdvisory  `json:"advisories"`
 	Omitted    int               `json:"omittedAdvisories"`
+	LastTag    bool              `json:"lastTag"`
 }
 
 type impactPackage struct {
@@ -90,8 +92,9 @@ type impactAdvisory struct {
 	Statement *impactStatement `json:"statement"`
 }
 
-// impactView has the data of the page with the images that a package or an advisory touches.
+// impactView has the data of the page with what a package, an advisory or a deletion touches.
 type impactView struct {
+	Delete  string // the tag or digest that is perhaps to be deleted
 	Package string
 	Names   text // of the advisory
 	Asked   bool
@@ -101,14 +104,18 @@ type impactView struct {
 	Refused *notice
 }
 
-// impact shows what has a package, or what an advisory touches. The advisory is in the page's
-// address, so that the answer can be linked.
+// impact shows what has a package, what an advisory touches, or what is lost if a tag or an image
+// is deleted. The advisory is in the page's address, so that the answer can be linked.
 func (v *visit) impact() error {
 	query := v.r.URL.Query()
-	data := &impactView{Package: strings.TrimSpace(printable.Line(query.Get("package"), 1024))}
+	data := &impactView{Package: strings.TrimSpace(printable.Line(query.Get("package"), 1024)), Delete: strings.TrimSpace(printable.Line(query.Get("delete"), 1024))}
 	p := &page{Name: "impact", Title: "Advisories", Nav: "images", Data: data}
 	ask := impactSpec{Package: data.Package, Continue: query.Get("continue"), MaxRows: pageRows}
 	switch packed := query.Get("advisory"); {
+	case data.Delete != "":
+		data.Package = ""
+		ask.Package, ask.Delete = "", data.Delete
+		p.Title, p.Commands = "May I delete it?", []string{"tidewaiter impact --delete " + quoted(data.Delete)}
 	case packed != "":
 		ask.Package, data.Package = "", ""
 		document, err := unpack(packed)

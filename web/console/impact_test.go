@@ -69,6 +69,41 @@ func TestWhatHasAPackage(t *testing.T) {
 	}
 }
 
+// Whether a tag or an image may be deleted is asked from its page; what is not known is no yes.
+func TestMayIDeleteIt(t *testing.T) {
+	answers := hostileAnswers()
+	b := newBrowser(t, answers)
+	b.signIn("good")
+	if body := b.do("GET", Root+"image?ref="+digestA, nil).Body.String(); !strings.Contains(body, `class="may-delete" href="/console/impact?delete=`) {
+		t.Errorf("the page of an image does not lead there:\n%s", body)
+	}
+	row := m{"reference": "r.io/web:v1", "effect": "Unpullable", "lastTag": true, "running": m{"pods": 3, "complete": true}, "neededBy": l{"prod/shop/deployments/web"}}
+	for want, status := range map[string]m{
+		"No: 3 pods run what would be gone, and 1 workload needs it.":             {"summary": m{"pods": 3, "podsComplete": true, "workloads": 1}, "rows": l{row}},
+		"No: 1 or more pod runs what would be gone.":                              {"summary": m{"pods": 1}, "rows": l{row}},
+		"It is not known whether something that runs needs it.":                   {"summary": m{}, "rows": l{row}},
+		"of 2 images that pods run it is not known":                               {"summary": m{"podsComplete": true, "undecided": 2}, "rows": l{row}},
+		"No: no pod runs what would be gone, and 2 workloads need it.":            {"summary": m{"podsComplete": true, "workloads": 2}, "rows": l{row}},
+		"Yes: nothing that runs needs it.":                                        {"summary": m{"podsComplete": true}, "rows": l{row}},
+		"no reference to it is known":                                             {"summary": m{"podsComplete": true}},
+		"no other tag of its repository leads to this image, so the registry may": {"summary": m{"podsComplete": true}, "rows": l{row}},
+		"prod/shop/deployments/web":                                               {"summary": m{"podsComplete": true}, "rows": l{row}},
+		"cannot be pulled":                                                        {"summary": m{"podsComplete": true}, "rows": l{row}},
+		"<strong>pods</strong>: prod is away":                                     {"summary": m{}, "unknowns": l{m{"part": "pods", "reason": "prod is away"}}},
+		"tidewaiter impact --delete r.io/web:v1":                                  {"summary": m{}},
+		`<a href="/console/image?ref=r.io%2Fweb%3Av1">Back to the image</a>`:      {"summary": m{}},
+	} {
+		answers["POST "+impactPath] = m{"status": status}
+		if body := b.do("GET", Root+"impact?delete=r.io/web:v1", nil).Body.String(); !strings.Contains(body, want) {
+			t.Errorf("%v is answered without %q:\n%s", status, want, body)
+		}
+	}
+	answers["POST "+impactPath] = http.StatusForbidden
+	if body := b.do("GET", Root+"impact?delete=r.io/web:v1", nil).Body.String(); !strings.Contains(body, "You may not ask what this touches") || strings.Contains(body, "Yes:") {
+		t.Errorf("who may not ask is answered\n%s", body)
+	}
+}
+
 // The page of an image lists its packages, each once, and searches them.
 func TestPackagesOfAnImage(t *testing.T) {
 	answers := hostileAnswers()
