@@ -743,3 +743,48 @@ func TestWholeNames(t *testing.T) {
 		t.Errorf("in short: %s", got)
 	}
 }
+
+// A repository has the worst verdict of the tags that moved last, and the pods that run them, each
+// image once.
+func TestRepositoriesAreJudged(t *testing.T) {
+	tag := func(repository, name, moved string) m {
+		return m{"metadata": m{"name": name}, "spec": m{"name": name, "from": m{"kind": "DockerImage", "name": repository + ":" + name}}, "status": m{"items": l{m{"created": moved, "image": digestA}}}}
+	}
+	tags := l{tag("r.io/app", "old", "2026-10-01T00:00:00Z"), tag("r.io/app", "v2", "2026-10-03T00:00:00Z"), tag("r.io/app", "v3", "2026-10-04T00:00:00Z"), tag("r.io/gone", "v1", "2026-10-04T00:00:00Z")}
+	for i := range shownTags {
+		tags = append(tags, tag("r.io/many", fmt.Sprint("n", i), "2026-10-05T00:00:00Z"))
+	}
+	tags = append(tags, tag("r.io/many", "bad", "2026-10-01T00:00:00Z"))
+	verified := map[string]m{
+		"r.io/app:v3":  {"state": "Found", "meaning": m{"digest": digestA}, "verdict": m{"verified": "True"}, "running": m{"pods": 2, "complete": true}},
+		"r.io/app:v2":  {"state": "Found", "meaning": m{"digest": digestA}, "verdict": m{"verified": "True"}, "running": m{"pods": 2, "complete": true}},
+		"r.io/app:old": {"state": "Found", "meaning": m{"digest": digestB}, "verdict": m{"verified": "Unsigned"}, "running": m{"pods": 1, "complete": true}},
+		"r.io/gone:v1": {"state": "Gone"}, "r.io/many:bad": {"state": "Found", "verdict": m{"verified": "False"}},
+	}
+	answers := map[string]any{"GET " + tagsPath: m{"items": tags}, "POST " + reviewsPath: answered(func(reference string) m {
+		if a := verified[reference]; a != nil {
+			return a
+		}
+		return m{"state": "Found", "meaning": m{"digest": reference}, "verdict": m{"verified": "True"}, "running": m{"pods": 1, "complete": true}}
+	})}
+	b := newBrowser(t, answers)
+	b.signIn("good")
+	rows := strings.Split(b.do("GET", Root+"repositories", nil).Body.String(), "<tr>")
+	if len(rows) != 5 {
+		t.Fatalf("%d rows: %q", len(rows), rows)
+	}
+	for i, want := range [][]string{2: {"Unsigned", "the worst of all its tags", `"number">3</td>`}, 3: {`<span class="quiet">none</span>`}, 4: {"Verified", "the worst of the 8 tags that moved last", `"number">8+</td>`}} {
+		for _, w := range want {
+			if !strings.Contains(rows[i], w) {
+				t.Errorf("a repository has no %q:\n%s", w, rows[i])
+			}
+		}
+	}
+	if first := strings.Index(rows[2], ">v3</a>"); first < 0 || first > strings.Index(rows[2], ">v2</a>") || strings.Index(rows[2], ">v2</a>") > strings.Index(rows[2], ">old</a>") {
+		t.Errorf("what moved last is not first:\n%s", rows[2])
+	}
+	answers["POST "+reviewsPath] = http.StatusForbidden
+	if body := b.do("GET", Root+"repositories", nil).Body.String(); !strings.Contains(body, "You may not ask about references") || !strings.Contains(body, `<span class="quiet">unknown</span>`) || strings.Contains(body, "Verified<") {
+		t.Errorf("who may not ask sees\n%s", body)
+	}
+}

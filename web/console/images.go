@@ -83,6 +83,40 @@ type imageList struct {
 	Done     string // confirms the import that was just requested
 }
 
+// savedFilter is a link to a filter that people often want.
+type savedFilter struct {
+	Name, Link string
+	Here       bool // the page shows it
+}
+
+// savedFilters are the filters that have links on the page of images, by their queries.
+var savedFilters = [][2]string{
+	{"All", ""}, {"Runs", "used=true"}, {"Runs, not verified", "used=true&verdict=False"}, {"Runs, unsigned", "used=true&verdict=Unsigned"}, {"Not verified", "verdict=False"},
+	{"Unsigned", "verdict=Unsigned"}, {"Newest", "sort=date"}, {"Does not run", "used=false&sort=size"},
+}
+
+// Saved are the links to the filters that people often want.
+func (data *imageList) Saved() (all []savedFilter) {
+	here := url.Values{}
+	for _, f := range data.Filters {
+		if f.Value != "" {
+			here.Set(f.Name, f.Value)
+		}
+	}
+	if data.Sort != "" {
+		here.Set("sort", data.Sort)
+	}
+	for _, one := range savedFilters {
+		query, _ := url.ParseQuery(one[1]) // it is well formed
+		s := savedFilter{Name: one[0], Link: Root + "images", Here: query.Encode() == here.Encode()}
+		if one[1] != "" {
+			s.Link += "?" + one[1]
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
 // Hits reports whether a search found anything that is not an image, such as a tag or a workload.
 func (data *imageList) Hits() bool {
 	return slices.ContainsFunc(data.Elsewhere, func(f *finding) bool { return f.Count > 0 })

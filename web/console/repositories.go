@@ -15,11 +15,22 @@ import (
 // repositoryTags is how many tags the page of all repositories, or of one repository, reads.
 const repositoryTags = 500
 
+// Bounds of the tags of which the page of all repositories shows verdict and pods.
+const (
+	shownTags  = 8   // of a repository: those that moved last
+	judgedTags = 200 // of all on the page
+)
+
 type repositoryRow struct {
 	Name    text
-	Tags    []text
+	Tags    []text    // what moved last is first
 	Moved   time.Time // when a tag last moved
 	Failing int
+	Worst   text // of the verdicts of the first Judged tags; empty if Judged is 0
+	Judged  int
+	Pods    counted // that run what these tags lead to
+
+	moved map[text]time.Time // when each tag last moved
 }
 
 // repositoriesView has the data of the page of repositories.
@@ -29,6 +40,7 @@ type repositoriesView struct {
 	Read    int
 	Next    string
 	Refused *notice
+	Unasked *notice // why there are no verdicts
 }
 
 // tagsOf reads tags.
@@ -94,6 +106,10 @@ func (t *imageTag) follows() (repository, tag text, ok bool) {
 // repositories shows the repositories that have tags.
 func (v *visit) repositories() error {
 	query := v.r.URL.Query()
+	p := &page{Name: "repositories", Title: "Repositories", Nav: "repositories"}
+	if err := v.begin(p); err != nil {
+		return err
+	}
 	data := &repositoriesView{Query: strings.TrimSpace(printable.Line(query.Get("q"), 256))}
 	tags, read, err := v.tagsWith(query.Get("continue"), data.Query, func(repository, _ text) bool { return contains(repository, data.Query) })
 	if isCode(err, http.StatusUnauthorized) {
@@ -105,7 +121,73 @@ func (v *visit) repositories() error {
 		query.Set("continue", tags.Metadata.Continue)
 		data.Next = Root + "repositories?" + query.Encode()
 	}
-	return v.show(&page{Name: "repositories", Title: "Repositories", Nav: "repositories", Data: data, Commands: []string{"kubectl get imagetags -A -o wide"}})
+	if err := v.judge(data); err != nil {
+		return err
+	}
+	p.Data, p.Commands = data, []string{"kubectl get imagetags -A -o wide"}
+	return v.show(p)
+}
+
+// judge adds to the rows of repositories the worst verdict of the tags that moved last, and the
+// pods that run what these lead to.
+func (v *visit) judge(data *repositoriesView) error {
+	if len(data.Rows) == 0 {
+		return nil
+	}
+	each := min(max(judgedTags/len(data.Rows), 1), shownTags)
+	var references []string
+	for i := range data.Rows {
+		r := &data.Rows[i]
+		if n := min(each, len(r.Tags)); len(references)+n <= judgedTags {
+			r.Judged = n
+		}
+		for _, tag := range r.Tags[:r.Judged] {
+			references = append(references, string(r.Name)+":"+string(tag))
+		}
+	}
+	status, err := v.review(false, references...)
+	if isCode(err, http.StatusUnauthorized) {
+		return err
+	}
+	if data.Unasked = noticeOf("ask about references", err); err != nil {
+		for i := range data.Rows {
+			data.Rows[i].Judged = 0
+		}
+		return nil
+	}
+	at := 0
+	for i := range data.Rows {
+		r := &data.Rows[i]
+		r.answered(status.References[at : at+r.Judged])
+		at += r.Judged
+	}
+	return nil
+}
+
+// answered adds what the API answered about the first tags of a repository.
+func (r *repositoryRow) answered(all []referenceAnswer) {
+	counted := map[text]bool{} // two tags may lead to one image
+	r.Pods.More = len(all) < len(r.Tags)
+	for i := range all {
+		a := &all[i]
+		verified := text("Unknown")
+		if a.Verdict != nil {
+			verified = a.Verdict.Verified
+		} else if a.State == "Gone" {
+			continue // there is nothing to judge
+		}
+		if r.Worst == "" || verdictPlace(verified) < verdictPlace(r.Worst) {
+			r.Worst = verified
+		}
+		switch digest := a.Meaning.Digest; {
+		case a.Running == nil:
+			r.Pods.More = true
+		case digest == "" || !counted[digest]:
+			counted[digest] = true
+			r.Pods.Count += a.Running.Pods
+			r.Pods.More = r.Pods.More || !a.Running.Complete
+		}
+	}
 }
 
 // rowsOf returns a row for each repository of tags whose name contains part.
@@ -119,17 +201,24 @@ func rowsOf(tags *list[imageTag], part string) (rows []repositoryRow) {
 		}
 		at, known := places[repository]
 		if !known {
-			at, rows = len(rows), append(rows, repositoryRow{Name: repository})
+			at, rows = len(rows), append(rows, repositoryRow{Name: repository, moved: map[text]time.Time{}})
 			places[repository] = at
 		}
 		row := &rows[at]
 		row.Tags = append(row.Tags, tag)
-		if len(t.Status.Items) > 0 && t.Status.Items[0].Created.After(row.Moved) {
-			row.Moved = t.Status.Items[0].Created
+		if len(t.Status.Items) > 0 {
+			row.moved[tag] = t.Status.Items[0].Created
+			if row.moved[tag].After(row.Moved) {
+				row.Moved = row.moved[tag]
+			}
 		}
 		if find(t.Status.Conditions, "ImportSuccess").Status == "False" {
 			row.Failing++
 		}
+	}
+	for i := range rows {
+		r := &rows[i]
+		slices.SortStableFunc(r.Tags, func(a, b text) int { return r.moved[b].Compare(r.moved[a]) })
 	}
 	return rows
 }

@@ -1,4 +1,5 @@
-// What pages can do more with scripts: "/" goes to the search box, which finds as one types, buttons copy, selects filter at once.
+// What pages can do more with scripts: "/" goes to the search box, which finds as one types, buttons copy, selects filter at once
+// and in place.
 // All else works without.
 (() => {
   "use strict";
@@ -37,6 +38,7 @@
     if (typed() && !e.target.closest(".search")) typed().replaceChildren();
   });
   document.addEventListener("htmx:afterSwap", (e) => {
+    if (e.detail.target.id === "main") say(document.querySelector("#main .count")?.textContent || document.title);
     if (e.detail.target !== typed()) return;
     if (!document.activeElement.closest(".search")) return typed().replaceChildren();
     const hits = typed().querySelector("[data-said]");
