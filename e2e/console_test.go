@@ -26,7 +26,13 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -261,6 +267,104 @@ func TestConsole(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// walk starts at the first page and clicks links and buttons, each by an XPath, at most three. It
+// returns the text of the page to which they lead. fill is done before the last click.
+func (b *browser) walk(t *testing.T, fill []chromedp.Action, clicks ...string) (text string) {
+	t.Helper()
+	if len(clicks) > 3 {
+		t.Fatalf("it takes %d clicks", len(clicks))
+	}
+	b.visit(t, "")
+	for i, one := range clicks {
+		if i == len(clicks)-1 {
+			b.run(t, fill...)
+		}
+		ctx, stop := context.WithTimeout(b.ctx, harness.Patience)
+		_, err := chromedp.RunResponse(ctx, chromedp.Click(one, chromedp.BySearch))
+		stop()
+		if err != nil {
+			t.Fatalf("click %d, %s: %v", i+1, one, err)
+		}
+	}
+	b.run(t, chromedp.WaitReady("main"), chromedp.Evaluate("document.querySelector('main').innerText", &text))
+	return text
+}
+
+// log4Shell is the advisory GHSA-jfh8-c2jp-5v3q in the OSV format, as far as it matters here.
+const log4Shell = `{"id": "GHSA-jfh8-c2jp-5v3q", "aliases": ["CVE-2021-44228"], "affected": [{"package": {"ecosystem": "Maven", "name": "org.apache.logging.log4j:log4j-core"},
+	"ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "2.0-beta9"}, {"fixed": "2.15.0"}]}]}]}`
+
+// rebuild moves a tag of the demonstration to a new image that has an SBOM.
+func (d *demonstration) rebuild(t *testing.T, tag string) {
+	t.Helper()
+	ref, err := name.NewTag(d.registry+"/harbour/"+tag, name.Insecure)
+	must(t, err)
+	image, err := remote.Image(ref)
+	must(t, err)
+	image, err = mutate.Config(image, v1.Config{Labels: map[string]string{"build": "2"}})
+	must(t, err)
+	must(t, remote.Write(ref, image))
+	subject, err := partial.Descriptor(image)
+	must(t, err)
+	list, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), "application/vnd.cyclonedx+json"), static.NewLayer([]byte(
+		`{"bomFormat": "CycloneDX", "specVersion": "1.5", "components": [{"type": "library", "name": "log4j-core", "group": "org.apache.logging.log4j", "version": "2.14.1", "purl": "pkg:maven/org.apache.logging.log4j/log4j-core@2.14.1"}]}`), "application/vnd.cyclonedx+json"))
+	must(t, err)
+	sbom := mutate.Subject(list, *subject).(v1.Image)
+	digest, err := sbom.Digest()
+	must(t, err)
+	must(t, remote.Write(ref.Context().Digest(digest.String()), sbom))
+}
+
+// Five questions of an administrator are answered within three clicks from the first page, without
+// an address that is typed, and by one command each: which workloads fail and why, who moved this
+// tag, is the hole of this advisory running, what changed since yesterday, and may I delete this.
+func TestConsoleAnswersWithinThreeClicks(t *testing.T) {
+	t.Parallel()
+	d := startDemonstration(t)
+	d.runs(t, "ferry-0", "ferry:v1", true)
+	d.runs(t, "buoy-0", "buoy:v1", true)
+	before := d.digest(t, "buoy:v1")
+	d.rebuild(t, "buoy:v1")
+	d.runs(t, "engine-0", "buoy:v1", true)
+	b := startBrowser(t, d.url)
+	d.kubectl.Args = []string{"config", "view", "--raw", "-o", "jsonpath={.users[0].user.token}"}
+	b.signIn(t, strings.TrimSpace(harness.MustRun(t, d.kubectl)))
+	b.await(t, "", `.concern a[href="/console/running?verified=False"]`)
+	advisory := filepath.Join(t.TempDir(), "advisory.json")
+	must(t, os.WriteFile(advisory, []byte(log4Shell), 0o600))
+
+	for _, task := range []struct {
+		question string
+		fill     []chromedp.Action
+		clicks   []string
+		command  []string
+		code     int
+		want     []string // on the page, and what the command prints
+	}{
+		{"which workloads fail, and why", nil, []string{`//a[@href="/console/running?verified=False"]`, `//tr[.//a[text()="ferry-0"]]//td[@data-label="Image"]/a`}, []string{"pods", "--verified", "False", "-o", "wide"}, 0, []string{"harbour/ferry", "DigestMismatch"}},
+		{"who moved this tag", nil, []string{`//nav//a[@href="/console/repositories"]`, `//main//a[contains(., "harbour/buoy")]`}, []string{"history", d.registry + "/harbour/buoy:v1"}, 0, []string{before[len("sha256:"):][:12], d.digest(t, "buoy:v1")[len("sha256:"):][:12], "webhook"}},
+		{"is the hole of this advisory running", []chromedp.Action{chromedp.SetValue("#document", log4Shell, chromedp.ByQuery)}, []string{`//main//a[@href="/console/impact"]`, `//form[@class="document"]//button`}, []string{"impact", "--advisory", advisory}, 3, []string{"harbour/buoy:v1", "log4j-core", "2.15.0"}},
+		{"what changed since yesterday", nil, []string{`//main//a[@href="/console/changes"]`}, []string{"changes"}, 0, []string{"Pod/ferry-0 runs", "Pod/buoy-0 runs another image than its tag"}},
+		{"may I delete this", nil, []string{`//nav//a[@href="/console/images"]`, `//td[contains(@class, "first")]//a[contains(., "harbour/ferry")]`, `//a[@class="may-delete"]`}, []string{"impact", "--delete", d.registry + "/harbour/ferry:v1"}, 3, []string{"harbour/ferry:v1", "1 pod run"}},
+	} {
+		harness.Eventually(t, func() error { // records and SBOMs come a moment later
+			page := b.walk(t, task.fill, task.clicks...)
+			r := harness.Run(t, harness.Command{Path: harness.Binary(t), Args: task.command, Env: d.kubectl.Env})
+			for _, want := range task.want {
+				if !strings.Contains(page, want) {
+					return fmt.Errorf("%s: %d clicks lead to a page without %q:\n%s", task.question, len(task.clicks), want, page)
+				}
+				if r.Code != task.code || !strings.Contains(r.Stdout, want) {
+					return fmt.Errorf("%s: %q exits %d and prints no %q:\n%s%s", task.question, task.command, r.Code, want, r.Stdout, r.Stderr)
+				}
+			}
+			return nil
+		})
+		t.Logf("%s: %d clicks, or tidewaiter %s", task.question, len(task.clicks), task.command[0])
+	}
+	b.clean(t)
 }
 
 // digest is what a tag of the demonstration leads to.
@@ -618,6 +722,40 @@ func TestConsoleFindsAsOneTypes(t *testing.T) {
 	if b.problems != nil {
 		t.Errorf("the browser says %q", b.problems)
 	}
+}
+
+// Where scripts run, filters and orders take the place of what the page showed, without another
+// page: the focus and the address stay right, and the way back is one step.
+func TestConsoleFiltersInPlace(t *testing.T) {
+	t.Parallel()
+	d := startDemonstration(t)
+	b := startBrowser(t, d.url)
+	b.signIn(t, d.token)
+	b.visit(t, "images")
+	var state struct {
+		Same             bool
+		At, Focus, Title string
+	}
+	is := func(what, at, focus, rows string) {
+		t.Helper()
+		b.run(t, chromedp.PollFunction(`(at, rows) => location.pathname + location.search === at && document.querySelector("#main").innerText.includes(rows)`, nil, chromedp.WithPollingArgs(at, rows)),
+			chromedp.Evaluate(`({Same: window.stays === 1, At: location.pathname + location.search, Focus: document.activeElement.id, Title: document.title})`, &state))
+		if !state.Same || state.Focus != focus {
+			t.Errorf("%s: %+v, want the focus at %q", what, state, focus)
+		}
+	}
+	b.run(t, chromedp.Evaluate(`window.stays = 1`, nil), chromedp.Focus("#f-verdict", chromedp.ByQuery), chromedp.KeyEvent("n"))
+	is("a verdict is chosen", "/console/images?verdict=False&used=&sort=&architecture=&artifact=&repository=&signer=&cluster=&layer=&package=", "f-verdict", "harbour/ferry")
+	ctx, stop := context.WithTimeout(b.ctx, harness.Patience)
+	defer stop()
+	if _, err := chromedp.RunResponse(ctx, chromedp.Evaluate(`history.back()`, nil)); err != nil {
+		t.Fatalf("the way back: %v", err)
+	}
+	b.run(t, chromedp.WaitReady("#f-verdict", chromedp.ByQuery), chromedp.Evaluate(`({At: location.pathname + location.search, Title: document.querySelector("main").innerText})`, &state))
+	if state.At != "/console/images" || !strings.Contains(state.Title, "harbour/lighthouse") {
+		t.Errorf("the way back leads to %+v", state)
+	}
+	b.clean(t)
 }
 
 // Pictures of the console and of a terminal for the documents, of a demonstration.
