@@ -97,7 +97,7 @@ func (o *reportOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	if w.Until.After(o.now()) {
-		return cli.Misuse(fmt.Errorf("--until: %s is in the future", o.until), "a report is about a time that is over")
+		return cli.Misuse(fmt.Errorf("--until: %s is in the future", o.until), "a report is about a time that is over: --until %s", o.now().UTC().Format(time.RFC3339))
 	}
 	l, err := o.looker(cmd)
 	if err != nil {

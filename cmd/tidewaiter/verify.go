@@ -267,7 +267,9 @@ func (o *verifyOptions) askServer(cmd *cobra.Command, l *looker, arg string, out
 		}
 		return err
 	}
-	warnUnknown(notes, slices.DeleteFunc(f.Unknowns, func(u answers.UnknownPart) bool { return u.Part == answers.PartTags })) // it names none
+	warnUnknown(notes, slices.DeleteFunc(f.Unknowns, func(u answers.UnknownPart) bool {
+		return u.Part == answers.PartTags || u.Part == answers.PartRunning // it names neither
+	}))
 	warnOverwritten(notes, f.Checked.Overwritten)
 	v := f.Verdict
 	if v == nil {

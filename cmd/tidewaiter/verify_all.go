@@ -204,9 +204,16 @@ func (o *verifyOptions) failure(p reverify.Progress) error {
 	if len(found) == 0 {
 		return nil
 	}
+	_, first, _ := strings.Cut(found[0], " ")
+	which := "kubectl get images --field-selector signatures.verified=" + first
+	switch {
+	case o.policy != "" && p.Sweep == 0: // the server has other verdicts
+		which = "tidewaiter verify --policy " + cli.Quote(o.policy) + " REF says why"
+	case o.policy != "":
+		which = "tidewaiter serve --data-dir " + cli.Quote(o.dataDir) + ", and there " + which
+	}
 	return &cli.Exit{Code: exitUntrusted, Err: cli.WithHint(
-		fmt.Errorf("some verdicts are among --fail-on %s: %s", strings.Join(o.failOn, ","), strings.Join(found, ", ")),
-		"kubectl get images --field-selector signatures.verified=%s; --fail-on none exits 0", o.failOn[0])}
+		fmt.Errorf("some verdicts are among --fail-on %s: %s", strings.Join(o.failOn, ","), strings.Join(found, ", ")), "%s; --fail-on none exits 0", which)}
 }
 
 func askVerification(ctx context.Context, request *restclient.Request) (p reverify.Progress, err error) {

@@ -13,6 +13,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/imageclient"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/controllers/reverify"
 	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 	"github.com/tidewaiter/tidewaiter/internal/server"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
@@ -101,5 +102,24 @@ func TestVerifyAllCounts(t *testing.T) {
 	}
 	if code, _, stderr := tidewaiter(t, "verify", "--all", "--policy", filepath.Join(dir, "none"), "--data-dir", data); code == cli.ExitOK {
 		t.Errorf("with a policy that is not there it succeeds: %s", stderr)
+	}
+}
+
+// The hint leads to the images that failed: those of the server, or of the directory that was judged.
+// By policies that the server does not have, it knows no such images.
+func TestVerifyAllSaysWhichImages(t *testing.T) {
+	failed := map[string]int64{"Unsigned": 2}
+	for want, c := range map[string]struct {
+		o     verifyOptions
+		sweep int64
+	}{
+		"kubectl get images --field-selector signatures.verified=Unsigned; --fail-on none exits 0":                                                {verifyOptions{}, 1},
+		"tidewaiter serve --data-dir auditor, and there kubectl get images --field-selector signatures.verified=Unsigned; --fail-on none exits 0": {verifyOptions{policy: "p.yaml", clientOptions: clientOptions{dataDir: "auditor"}}, 1},
+		"tidewaiter verify --policy p.yaml REF says why; --fail-on none exits 0":                                                                  {verifyOptions{policy: "p.yaml"}, 0},
+	} {
+		c.o.failOn = []string{"False", "Unsigned"}
+		if _, hint := cli.Explain("verify", c.o.failure(reverify.Progress{Sweep: c.sweep, Verdicts: failed})); hint != want {
+			t.Errorf("the hint is %q, want %q", hint, want)
+		}
 	}
 }

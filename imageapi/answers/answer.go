@@ -303,8 +303,11 @@ func (a *Answer) history(tag *imagev1.ImageTag, now time.Time) {
 	}
 }
 
-// PartTags is the part of an answer that names the tags and indexes of an image.
-const PartTags = "tags"
+// Parts of an answer that may be unknown.
+const (
+	PartTags    = "tags"    // the tags and indexes of the image
+	PartRunning = "running" // where it runs
+)
 
 // placed fills in the tags and the indexes that lead to the image.
 func (s *session) placed(ctx context.Context, a *Answer, m *resolved) {
@@ -485,35 +488,35 @@ var ErrNotStarted = errors.New("pods that have not started, or tell no digest of
 // used fills in where the image runs, and what needs it.
 func (s *session) used(ctx context.Context, a *Answer, m *resolved) {
 	if s.rights.getImages != "" {
-		a.unknown("running", &unpermitted{s.rights.getImages})
+		a.unknown(PartRunning, &unpermitted{s.rights.getImages})
 		return
 	}
 	n, complete := s.Use.Pods(m.digest, m.image)
 	named, more, err := s.naming(ctx, m)
 	if err != nil {
-		a.unknown("running", err)
+		a.unknown(PartRunning, err)
 	}
 	if m.digest == "" {
 		n, complete = len(named), complete && err == nil && !more
 	}
 	if more {
-		a.unknown("running", fmt.Errorf("more pods name it than the %d that were looked at", maxContainers))
+		a.unknown(PartRunning, fmt.Errorf("more pods name it than the %d that were looked at", maxContainers))
 	}
 	a.Running = &Running{Pods: int32(n), Complete: complete, Selectors: a.selectors(m)}
 	stale := s.Use.StaleReasons()
 	for _, doubt := range stale {
-		a.Unknowns = append(a.Unknowns, UnknownPart{Part: "running", Reason: doubt})
+		a.Unknowns = append(a.Unknowns, UnknownPart{Part: PartRunning, Reason: doubt})
 	}
 	if m.digest != "" && !complete && len(stale) == 0 {
-		a.unknown("running", ErrNotStarted)
+		a.unknown(PartRunning, ErrNotStarted)
 	}
 	if s.rights.listPods != "" {
-		a.unknown("running", &unpermitted{s.rights.listPods})
+		a.unknown(PartRunning, &unpermitted{s.rights.listPods})
 		return
 	}
 	since, err := s.since(ctx, m)
 	if err != nil {
-		a.unknown("running", err)
+		a.unknown(PartRunning, err)
 	}
 	pods, most, needing := named, maxUsers, maxNeeding
 	if s.only != "" {
@@ -526,7 +529,7 @@ func (s *session) used(ctx context.Context, a *Answer, m *resolved) {
 			a.unknown("neededBy", fmt.Errorf("more than %d workloads need it, and only these are named", needing))
 		}
 		if len(pods) < n {
-			a.unknown("running", fmt.Errorf("the first %d pods are counted by namespace, and not the others", len(pods)))
+			a.unknown(PartRunning, fmt.Errorf("the first %d pods are counted by namespace, and not the others", len(pods)))
 		}
 	}
 	if s.only != "" {
@@ -706,7 +709,7 @@ func (s *session) outdated(ctx context.Context, a *Answer, m *resolved) {
 	}
 	drift, err := s.drift(ctx, m.ref, s.spellings(m.ref))
 	if err != nil {
-		a.unknown("running", err)
+		a.unknown(PartRunning, err)
 		return
 	}
 	a.Running.Outdated = int32(drift.Outdated.Pods())

@@ -74,10 +74,10 @@ func (f *projection) mayTurn(ctx context.Context, image, again *imagev1.Image) {
 	}
 	switch err = cmp.Or(err, unlisted); {
 	case err != nil:
-		f.doubt("running", err)
+		f.doubt(PartRunning, err)
 		f.complete = false
 	case is:
-		f.doubt("running", ErrNotStarted)
+		f.doubt(PartRunning, ErrNotStarted)
 		f.complete = false
 	}
 }

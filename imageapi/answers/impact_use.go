@@ -32,7 +32,7 @@ func (f *projection) touch(image *imagev1.Image, rows []ImpactRow, by *runners) 
 		}
 	}
 	if by.notStarted {
-		f.doubt("running", ErrNotStarted)
+		f.doubt(PartRunning, ErrNotStarted)
 	}
 	needing := f.Use.NeededBy(image.Name, image, maxNeeding)
 	for _, w := range needing {
@@ -183,7 +183,7 @@ func (f *projection) name(ctx context.Context, all *runners, values, tags []stri
 			return err
 		}
 		if more {
-			f.doubt("running", fmt.Errorf("more pods than the %d that were looked at name or run %s", maxContainers, name))
+			f.doubt(PartRunning, fmt.Errorf("more pods than the %d that were looked at name or run %s", maxContainers, name))
 			all.complete = false
 		}
 		for _, c := range containers {
@@ -392,7 +392,7 @@ func (f *projection) finish() {
 		f.doubt("act", fmt.Errorf("it is not known whether the act touches %s that pods run%s", table.Quantity(s.Undecided, "image"), such))
 	}
 	if lacks := f.rights.listPods; lacks != "" { // the message then names no pods
-		f.doubt("running", &unpermitted{lacks})
+		f.doubt(PartRunning, &unpermitted{lacks})
 	}
 	stale := f.Use.StaleReasons()
 	s.Pods, s.PodsComplete = int32(len(f.pods)), f.complete && known && len(stale) == 0
@@ -411,7 +411,7 @@ func (f *projection) finish() {
 		s.Changes = append(s.Changes, ImpactChange{Before: key[0], After: key[1], References: c.references, Pods: int32(len(c.pods)), PodsComplete: c.complete && len(stale) == 0})
 	}
 	for _, doubt := range stale {
-		f.unknowns[UnknownPart{Part: "running", Reason: doubt}] = true
+		f.unknowns[UnknownPart{Part: PartRunning, Reason: doubt}] = true
 	}
 	for _, doubt := range f.Use.WorkloadStaleReasons() {
 		f.unknowns[UnknownPart{Part: "neededBy", Reason: doubt}] = true

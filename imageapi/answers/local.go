@@ -60,10 +60,10 @@ func (a *Answerer) Local(ctx context.Context, namespace string, spec *LocalRefer
 		status.Unknowns = append(status.Unknowns, UnknownPart{Part: part, Reason: reason})
 	}
 	if l.more {
-		unknown("running", fmt.Sprintf("only the first %d pods of the namespace were looked at", maxLocalPods))
+		unknown(PartRunning, fmt.Sprintf("only the first %d pods of the namespace were looked at", maxLocalPods))
 	}
 	for _, reason := range a.Use.StaleReasons() {
-		unknown("running", reason)
+		unknown(PartRunning, reason)
 	}
 	if _, complete := a.Use.Pods("", nil); !complete {
 		status.Complete = false
@@ -91,7 +91,7 @@ func (a *Answerer) Local(ctx context.Context, namespace string, spec *LocalRefer
 		switch {
 		case !about[i]:
 		case len(status.Containers) == maxLocalContainers:
-			unknown("running", fmt.Sprintf("only the first %d containers are named", maxLocalContainers))
+			unknown(PartRunning, fmt.Sprintf("only the first %d containers are named", maxLocalContainers))
 			return status, nil
 		default:
 			status.Containers = append(status.Containers, l.containers[i].row())
