@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -118,7 +119,11 @@ func TestVerifyAllSaysWhichImages(t *testing.T) {
 		"tidewaiter verify --policy p.yaml REF says why; --fail-on none exits 0":                                                                  {verifyOptions{policy: "p.yaml"}, 0},
 	} {
 		c.o.failOn = []string{"False", "Unsigned"}
-		if _, hint := cli.Explain("verify", c.o.failure(reverify.Progress{Sweep: c.sweep, Verdicts: failed})); hint != want {
+		exit, ok := errors.AsType[*cli.Exit](c.o.failure(reverify.Progress{Sweep: c.sweep, Verdicts: failed}))
+		if !ok {
+			t.Fatal("it is no failure")
+		}
+		if _, hint := cli.Explain("verify", exit.Err); hint != want {
 			t.Errorf("the hint is %q, want %q", hint, want)
 		}
 	}

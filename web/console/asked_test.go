@@ -788,3 +788,37 @@ func TestRepositoriesAreJudged(t *testing.T) {
 		t.Errorf("who may not ask sees\n%s", body)
 	}
 }
+
+// What is not known of all rows is said once above them; a row has the word once, and quietly.
+func TestImagesWithUnknownPods(t *testing.T) {
+	rows := func(cells ...l) m {
+		all := l{}
+		for i, c := range cells {
+			all = append(all, m{"cells": append(l{fmt.Sprintf("sha256:%064x", i)}, c...), "object": m{"metadata": m{"creationTimestamp": at}}})
+		}
+		return m{"columnDefinitions": l{m{"name": "Name"}, m{"name": "Pods"}, m{"name": "Outdated"}}, "rows": all}
+	}
+	b := newBrowser(t, map[string]any{"GET " + imagesPath: rows(l{"Unknown", "Unknown"}, l{"3", "Unknown"}, l{"2", "1"}, l{"4", "0"}, l{"0", "Unknown"})})
+	b.signIn("good")
+	var got []string
+	for _, cell := range regexp.MustCompile(`data-label="Pods" class="number">(.*)</td>`).FindAllStringSubmatch(b.do("GET", Root+"images?sort=digest", nil).Body.String(), -1) {
+		got = append(got, regexp.MustCompile(`<[^>]*>`).ReplaceAllString(cell[1], ""))
+	}
+	if want := []string{"unknown", "3 (outdated: unknown)", "2 (1 outdated)", "4", "0"}; !slices.Equal(got, want) {
+		t.Errorf("the pods are %q, want %q", got, want)
+	}
+}
+
+// The links to filters that people often want lead to the filter, and show which one the page has.
+func TestSavedFilters(t *testing.T) {
+	b := newBrowser(t, map[string]any{"GET " + imagesPath: m{}})
+	b.signIn("good")
+	for query, want := range map[string]string{"": `href="/console/images" aria-current="true">All<`, "?verdict=Unsigned": `href="/console/images?verdict=Unsigned" aria-current="true">Unsigned<`, "?used=false&sort=size&verdict=": `aria-current="true">Does not run<`} {
+		if body := b.do("GET", Root+"images"+query, nil).Body.String(); !strings.Contains(body, want) || strings.Count(body, `class="tag" href="/console/images`) != len(savedFilters) || strings.Count(body, `aria-current="true"`) != 1 {
+			t.Errorf("with %q there is no %q:\n%s", query, want, body)
+		}
+	}
+	if body := b.do("GET", Root+"images?verdict=True&package=x", nil).Body.String(); strings.Contains(body, `aria-current="true"`) {
+		t.Error("another filter is shown as one of these")
+	}
+}
