@@ -111,6 +111,12 @@ func TestChart(t *testing.T) {
 		`{replicas: 3, etcd: {servers: ["https://a:2379", "https://b:2379"], secretName: etcd-client}, pki: {secretName: tidewaiter-pki}}`))))
 	wantContains(t, "the StatefulSet of three", three["StatefulSet/tidewaiter"], `"replicas":3`, `"--etcd-servers=https://a:2379,https://b:2379"`, `"--etcd-certfile=/etc/tidewaiter/etcd/tls.crt"`,
 		`"--pki-dir=/etc/tidewaiter/pki"`, `"secretName":"etcd-client"`, `"secretName":"tidewaiter-pki"`, `"podAntiAffinity"`, `"topologyKey":"kubernetes.io/hostname"`)
+	trial := documents(t, harness.MustRun(t, helm(t, "template", "tidewaiter", chart, "--namespace", "tidewaiter", "--set", "replicas=3,etcd.trial.enabled=true,pki.secretName=tidewaiter-pki")))
+	wantContains(t, "the StatefulSet of a trial", trial["StatefulSet/tidewaiter"], `"--etcd-servers=http://tidewaiter-etcd-0.tidewaiter-etcd.tidewaiter.svc:2379,http://tidewaiter-etcd-1.tidewaiter-etcd.tidewaiter.svc:2379,http://tidewaiter-etcd-2.`)
+	wantContains(t, "the NetworkPolicy of a trial", trial["NetworkPolicy/tidewaiter-etcd"], `"app.kubernetes.io/name":"tidewaiter"`)
+	if got := harness.Run(t, helm(t, "template", "tidewaiter", chart, "--set", "etcd.trial.enabled=true,etcd.secretName=etcd-client")); got.Code == 0 || !strings.Contains(got.Stderr, "does not go with") {
+		t.Errorf("a trial with certificates: code %d, %s", got.Code, got.Stderr)
+	}
 	wantContains(t, "the budget of three", three["PodDisruptionBudget/tidewaiter"], `"maxUnavailable":1`)
 	without := documents(t, harness.MustRun(t, helm(t, "template", "tidewaiter", chart, "--namespace", "tidewaiter", "--values",
 		valuesFile(t, "apiGroups: []\nrbac: {aggregate: false}\nnetworkPolicy: {enabled: false}"))))
@@ -153,6 +159,7 @@ func dryRun(t *testing.T, c *harness.Cluster) {
 	c.Kubectl(t, "create", "namespace", "elsewhere")
 	check(harness.MustRun(t, helm(t, "template", "other", deployed(t, "chart"), "--namespace", "elsewhere", "--values", valuesFile(t, everyOption))))
 	check(harness.MustRun(t, helm(t, "template", "other", deployed(t, "chart"), "--namespace", "elsewhere", "--set", "serviceMonitor.enabled=true")))
+	check(harness.MustRun(t, helm(t, "template", "other", deployed(t, "chart"), "--namespace", "elsewhere", "--set", "replicas=3,etcd.trial.enabled=true,pki.secretName=tidewaiter-pki")))
 	c.Kubectl(t, "create", "namespace", "tidewaiter")
 	check(c.Kubectl(t, "kustomize", deployed(t, "kustomize")))
 }

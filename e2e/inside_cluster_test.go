@@ -32,7 +32,8 @@ type inCluster struct {
 	*harness.Server
 	cluster *harness.Cluster
 	args    []string
-	config  string // beside what is installed
+	config  string            // beside what is installed
+	others  []*harness.Server // of several replicas
 }
 
 func install(t testing.TB, c *harness.Cluster, config string) *inCluster {
@@ -53,7 +54,7 @@ func (s *inCluster) documented(t testing.TB, command string) {
 	block := documentedBlock(t, command)
 	dir, home := t.TempDir(), t.TempDir()
 	must(t, os.Symlink(filepath.Join(root, "deploy"), filepath.Join(dir, "deploy")))
-	env := []string{"PATH=" + filepath.Dir(harness.Tool(t, "helm")) + ":" + os.Getenv("PATH"), "HOME=" + home, "KUBECONFIG=" + s.cluster.Kubeconfig(t, "admin", "admin")}
+	env := []string{"PATH=" + filepath.Dir(harness.Tool(t, "helm")) + ":" + filepath.Dir(harness.Binary(t)) + ":" + os.Getenv("PATH"), "HOME=" + home, "KUBECONFIG=" + s.cluster.Kubeconfig(t, "admin", "admin")}
 	for _, line := range lines(block) {
 		if strings.HasPrefix(line, "make ") || strings.HasPrefix(line, "kubectl exec ") {
 			continue
@@ -75,18 +76,12 @@ func (s *inCluster) documented(t testing.TB, command string) {
 	}
 }
 
-// run starts the server as the StatefulSet says, with the credential of its service account.
+// run starts the servers as the StatefulSet says, with the credential of their service account. If
+// the chart brings an etcd for a trial, run starts that first.
 func (s *inCluster) run(t testing.TB) {
 	t.Helper()
 	c, port, config := s.cluster, harness.FreePort(t), filepath.Join(t.TempDir(), "config.yaml")
-	var set struct {
-		Spec struct {
-			Template struct {
-				Spec struct{ Containers []struct{ Args []string } }
-			}
-		}
-	}
-	must(t, json.Unmarshal([]byte(c.Kubectl(t, "get", "statefulset", "tidewaiter", "-n", "tidewaiter", "-o", "json")), &set))
+	set := s.statefulSet(t, "tidewaiter")
 	args := set.Spec.Template.Spec.Containers[0].Args
 	if len(args) == 0 || args[0] != "serve" {
 		t.Fatalf("the StatefulSet runs %q", args)
@@ -96,13 +91,89 @@ func (s *inCluster) run(t testing.TB) {
 	c.Kubectl(t, "delete", "service", "tidewaiter", "-n", "tidewaiter")
 	c.Kubectl(t, "create", "service", "externalname", "tidewaiter", "-n", "tidewaiter", "--external-name=localhost")
 	token := strings.TrimSpace(c.Kubectl(t, "create", "token", "tidewaiter", "-n", "tidewaiter"))
-	s.args = append(slices.Clip(args[1:]), "--bind-address", "127.0.0.1", "--secure-port", port, "--config", config,
-		"--cluster-kubeconfig", c.Kubeconfig(t, "tidewaiter", token), "--cluster-service", "tidewaiter/tidewaiter:"+port)
-	if s.Server == nil {
-		s.Server = harness.StartServer(t, s.args...)
-	} else {
-		s.Server = harness.StartServerOn(t, s.DataDir, s.args...)
+	here := s.runTrialEtcd(t)
+	for i, arg := range args {
+		if args[i] = here.Replace(arg); arg == "--pki-dir=/etc/tidewaiter/pki" {
+			args[i] = "--pki-dir=" + s.secretDir(t, "tidewaiter-pki")
+		}
 	}
+	for i := range set.Spec.Replicas {
+		own := port // where the Service leads to
+		if i > 0 {
+			own = harness.FreePort(t)
+		}
+		full := append(slices.Clip(args[1:]), "--bind-address", "127.0.0.1", "--secure-port", own, "--config", config,
+			"--cluster-kubeconfig", c.Kubeconfig(t, "tidewaiter", token), "--cluster-service", "tidewaiter/tidewaiter:"+port)
+		switch {
+		case i > 0:
+			s.others = append(s.others, harness.StartServer(t, full...))
+		case s.Server == nil:
+			s.args, s.Server = full, harness.StartServer(t, full...)
+		default:
+			s.args, s.Server = full, harness.StartServerOn(t, s.DataDir, full...)
+		}
+	}
+}
+
+// statefulSet is the part of an installed StatefulSet that says what runs.
+type statefulSet struct {
+	Spec struct {
+		Replicas int
+		Template struct {
+			Spec struct {
+				Containers []struct{ Command, Args []string }
+			}
+		}
+	}
+}
+
+func (s *inCluster) statefulSet(t testing.TB, name string) (set statefulSet) {
+	t.Helper()
+	must(t, json.Unmarshal([]byte(s.cluster.Kubectl(t, "get", "statefulset", name, "-n", "tidewaiter", "-o", "json")), &set))
+	return set
+}
+
+// secretDir is a directory as a kubelet would mount a Secret.
+func (s *inCluster) secretDir(t testing.TB, name string) string {
+	t.Helper()
+	var secret struct{ Data map[string][]byte }
+	must(t, json.Unmarshal([]byte(s.cluster.Kubectl(t, "get", "secret", name, "-n", "tidewaiter", "-o", "json")), &secret))
+	dir := t.TempDir()
+	must(t, os.Chmod(dir, 0o700))
+	for file, data := range secret.Data {
+		must(t, os.WriteFile(filepath.Join(dir, file), data, 0o400))
+	}
+	return dir
+}
+
+// runTrialEtcd runs the etcd that the chart brings for a trial, if it has, and returns what
+// replaces the names of its members by where they are here.
+func (s *inCluster) runTrialEtcd(t testing.TB) *strings.Replacer {
+	t.Helper()
+	const name = "tidewaiter-etcd"
+	if got := s.cluster.TryKubectl(t, "admin", "get", "statefulset", name, "-n", "tidewaiter"); got.Code != 0 {
+		return strings.NewReplacer()
+	}
+	set := s.statefulSet(t, name)
+	var names []string // of all members
+	var own [][]string // of each member
+	for i := range set.Spec.Replicas {
+		pod := fmt.Sprintf("%s-%d", name, i)
+		client, peer := "127.0.0.1:"+harness.FreePort(t), "127.0.0.1:"+harness.FreePort(t)
+		names = append(names, fmt.Sprintf("%s.%s.tidewaiter.svc:2379", pod, name), client, fmt.Sprintf("%s.%s.tidewaiter.svc:2380", pod, name), peer)
+		own = append(own, []string{"$(POD_NAME).tidewaiter-etcd.tidewaiter.svc:2379", client, "$(POD_NAME).tidewaiter-etcd.tidewaiter.svc:2380", peer, "$(POD_NAME)", pod,
+			"0.0.0.0:2379", client, "0.0.0.0:2380", peer, "0.0.0.0:2381", "127.0.0.1:" + harness.FreePort(t), "/var/lib/etcd", t.TempDir()})
+	}
+	here := strings.NewReplacer(names...)
+	for _, replaced := range own {
+		container := set.Spec.Template.Spec.Containers[0]
+		args, member := append(container.Command[1:], container.Args...), strings.NewReplacer(replaced...)
+		for i, arg := range args {
+			args[i] = here.Replace(member.Replace(arg))
+		}
+		harness.Start(t, harness.Command{Path: harness.Tool(t, container.Command[0]), Args: args})
+	}
+	return here
 }
 
 func deployed(t testing.TB, name string) string {
@@ -141,6 +212,25 @@ func (s *inCluster) eventually(t *testing.T, user string, code int, want []strin
 		}
 		return nil
 	})
+}
+
+// Three servers over the etcd that the chart brings for a trial, installed as docs/tasks/scale.md
+// says, are an API server of a real cluster.
+func TestTrialOfSeveralServers(t *testing.T) {
+	t.Parallel()
+	s := &inCluster{cluster: harness.StartCluster(t)}
+	s.documented(t, "etcd.trial.enabled=true")
+	s.awaitAvailable(t)
+	if len(s.others) != 2 {
+		t.Fatalf("there are %d servers", 1+len(s.others))
+	}
+	for i, other := range s.others {
+		name := fmt.Sprintf("image-%d", i)
+		other.KubectlStdin(t, plainImage(name), "create", "-f", "-")
+		if got := s.cluster.Kubectl(t, "get", "images", "-o", "name"); !strings.Contains(got, "/"+name+"\n") {
+			t.Errorf("the cluster has no %s, which was created at another server: %s", name, got)
+		}
+	}
 }
 
 // Tidewaiter is an API server of a real cluster: its users, its roles, its pods; and stays one when

@@ -211,7 +211,7 @@ func eventuallyFails(t *testing.T, s *harness.Server, says string, args ...strin
 // docs/start/openshift.md in which a text is.
 func documentedBlock(t testing.TB, part string) string {
 	t.Helper()
-	for _, name := range []string{"start/kubectl.md", "tasks/cluster.md", "start/openshift.md"} {
+	for _, name := range []string{"start/kubectl.md", "tasks/cluster.md", "start/openshift.md", "tasks/scale.md"} {
 		text, err := os.ReadFile(filepath.Join(filepath.Dir(harness.ModuleDir(t)), "docs", name))
 		must(t, err)
 		before, after, found := strings.Cut(string(text), part)
