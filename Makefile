@@ -86,12 +86,12 @@ e2e-image: ## Make the container image and a release, run and import them; the f
 
 .PHONY: nightly
 nightly: FUZZTIME = 2m
-nightly: ## Run what takes hours: Kubernetes' specs, KWOK, kine, osv-scanner, an hour of killed servers, the other architecture, fuzzing
+nightly: ## Run what takes hours: Kubernetes' specs, KWOK, kine over PostgreSQL, osv-scanner, an hour of faults, the other architecture, fuzzing
 	$(GO) run -C e2e ./tools
 	$(GO) run -C e2e ./tools e2e.test kwok kine osv-scanner
 	$(GO) test -C e2e/differential -tags nightly -count=1 -v ./advisories
 	$(GO) test -C e2e -tags nightly -run '^(TestConformance|TestPodsOfClusters|TestKine)$$' -count=1 -timeout 60m -v .
-	$(GO) test -C e2e -run '^TestReplicasAreKilled$$' -count=1 -timeout 2h -v . -replicas-killed-for 60m
+	$(GO) test -C e2e -run '^TestReplicasUnderFaults$$' -count=1 -timeout 2h -v . -replicas-killed-for 60m -replicas-images 20000
 	sh .ci/cross
 	$(GO) test -C e2e -tags 'imagetest nightly' -run '^TestOtherArchitecture$$' -count=1 -timeout 60m -v .
 	bash .ci/fuzz $(FUZZTIME)

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/client-go/kubernetes"
-
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
 	"github.com/tidewaiter/tidewaiter/e2e/images"
 	"github.com/tidewaiter/tidewaiter/e2e/registry"
@@ -78,22 +76,9 @@ func (r *replicas) testAdmission(t *testing.T, s *harness.Server) {
 	must(t, err)
 	ask := func(server int, image string) (allowed bool, message string) {
 		t.Helper()
-		review := fmt.Sprintf(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","kind":{"group":"","version":"v1","kind":"Pod"},
-			"resource":{"group":"","version":"v1","resource":"pods"},"namespace":"default","operation":"CREATE",
-			"object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"default"},"spec":{"containers":[{"name":"main","image":%q}]}}}}`, image)
-		client, err := kubernetes.NewForConfig(r.Servers[server].Config(t))
+		allowed, message, err := r.admits(t, server, image)
 		must(t, err)
-		raw, err := client.CoreV1().RESTClient().Post().AbsPath("/apis/tidewaiter.dev/v1/admissionreviews").SetHeader("Content-Type", "application/json").Body([]byte(review)).DoRaw(t.Context())
-		var answer struct {
-			Response struct {
-				Allowed bool
-				Status  struct{ Message string }
-			}
-		}
-		if must(t, err); json.Unmarshal(raw, &answer) != nil {
-			t.Fatalf("%s", raw)
-		}
-		return answer.Response.Allowed, answer.Response.Status.Message
+		return allowed, message
 	}
 	for i, image := range pushed {
 		at, next, last := i%3, (i+1)%3, (i+2)%3
@@ -113,4 +98,24 @@ func (r *replicas) testAdmission(t *testing.T, s *harness.Server) {
 			t.Errorf("a pod with %s is refused at server %d, after server %d has deleted the policy: %s", ref, last, at, message)
 		}
 	}
+}
+
+// admits asks a server as a cluster does whether a pod may run an image.
+func (r *replicas) admits(t *testing.T, server int, image string) (allowed bool, message string, err error) {
+	t.Helper()
+	review := fmt.Sprintf(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","kind":{"group":"","version":"v1","kind":"Pod"},
+		"resource":{"group":"","version":"v1","resource":"pods"},"namespace":"default","operation":"CREATE",
+		"object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"default"},"spec":{"containers":[{"name":"main","image":%q}]}}}}`, image)
+	raw, err := r.clients[server].CoreV1().RESTClient().Post().AbsPath("/apis/tidewaiter.dev/v1/admissionreviews").SetHeader("Content-Type", "application/json").Body([]byte(review)).DoRaw(t.Context())
+	if err != nil {
+		return false, "", err
+	}
+	var answer struct {
+		Response struct {
+			Allowed bool
+			Status  struct{ Message string }
+		}
+	}
+	err = json.Unmarshal(raw, &answer)
+	return answer.Response.Allowed, answer.Response.Status.Message, err
 }

@@ -38,6 +38,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
@@ -45,7 +46,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
-var killFor = flag.Duration("replicas-killed-for", 30*time.Second, "how long TestReplicasAreKilled kills and stops servers and members of etcd; TestReplicasAreToldOfPushes does half as long")
+var killFor = flag.Duration("replicas-killed-for", 30*time.Second, "how long TestReplicasUnderFaults disturbs servers and members of etcd; TestReplicasAreToldOfPushes does half as long")
 
 // replicas are servers that share an etcd and their credentials.
 type replicas struct {
@@ -73,7 +74,7 @@ func (r *replicas) connect(t *testing.T) {
 	t.Helper()
 	for _, s := range r.Servers {
 		c := s.Config(t)
-		c.Timeout = 30 * time.Second
+		c.Timeout, c.WarningHandler = 30*time.Second, rest.NoWarnings{}
 		client, err := kubernetes.NewForConfig(c)
 		must(t, err)
 		r.clients = append(r.clients, client)
@@ -163,15 +164,7 @@ func TestReplicas(t *testing.T) {
 		}
 	}
 
-	key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	public := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
+	public := publicKeyData(t)
 	for i, s := range r.Servers {
 		name, other := fmt.Sprintf("judged-%d", i), r.Servers[(i+1)%3]
 		s.KubectlStdin(t, fmt.Sprintf(`{"apiVersion":"config.openshift.io/v1","kind":"ClusterImagePolicy","metadata":{"name":%[1]q},"spec":{"scopes":["registry.example.com/team/%[1]s"],
@@ -183,14 +176,23 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// TestReplicasAreKilled: while servers and members of etcd are killed and stopped, no write that
-// was answered is lost, no read is older than what was answered before it, and no update undoes
+// publicKeyData is a public key as a policy names it.
+func publicKeyData(t *testing.T) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
+	must(t, err)
+	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	must(t, err)
+	return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
+}
+
+// keepCounting writes and reads counters at random servers. The function that it returns stops
+// that, and compares what was answered with what each server has in the end: no write that was
+// answered is lost, no read is older than what was answered before it, and no update undoes
 // another.
-func TestReplicasAreKilled(t *testing.T) {
-	t.Parallel()
-	r := startReplicas(t, 3)
+func (r *replicas) keepCounting(t *testing.T) (check func()) {
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
 	const workers = 6
 	var reads, writes, failures, stale atomic.Int64
 	var shared atomic.Int64 // updates of the shared counter that were answered
@@ -270,76 +272,61 @@ func TestReplicasAreKilled(t *testing.T) {
 			}
 		})
 	}
-	kills := 0
-	for begun := time.Now(); kills < 4 || time.Since(begun) < *killFor; kills++ {
-		time.Sleep(2 * time.Second)
-		switch i := rand.IntN(3); kills % 4 {
-		case 0:
-			r.Servers[i].Kill(t)
-			r.Restart(t, i)
-		case 1:
-			r.etcd.Restart(t, i)
-		case 2:
-			r.Servers[i].Signal(t, syscall.SIGSTOP)
-			time.Sleep(3 * time.Second)
-			r.Servers[i].Signal(t, syscall.SIGCONT)
-		case 3:
-			r.etcd.Members()[i].Signal(t, syscall.SIGSTOP)
-			time.Sleep(3 * time.Second)
-			r.etcd.Members()[i].Signal(t, syscall.SIGCONT)
+	t.Cleanup(func() { stop(); running.Wait() })
+	return func() {
+		t.Helper()
+		stop()
+		running.Wait()
+		t.Logf("%d writes and %d reads were answered, %d stale, %d requests failed; the shared counter: %d updates answered, %d unknown",
+			writes.Load(), reads.Load(), stale.Load(), failures.Load(), shared.Load(), unknown.Load())
+		if writes.Load() == 0 || reads.Load() == 0 || shared.Load() == 0 {
+			t.Error("nothing was answered")
 		}
-	}
-	stop()
-	running.Wait()
-	t.Logf("%d kills and stops: %d writes and %d reads were answered, %d stale, %d requests failed; the shared counter: %d updates answered, %d unknown",
-		kills, writes.Load(), reads.Load(), stale.Load(), failures.Load(), shared.Load(), unknown.Load())
-	if writes.Load() == 0 || reads.Load() == 0 || shared.Load() == 0 {
-		t.Error("nothing was answered")
-	}
-	for i, c := range r.clients {
-		var list *coordinationv1.LeaseList
-		harness.Eventually(t, func() (err error) {
-			list, err = c.CoordinationV1().Leases("default").List(t.Context(), metav1.ListOptions{})
-			return err
-		})
-		all := map[string]int32{}
-		for _, l := range list.Items {
-			all[l.Name] = *l.Spec.LeaseTransitions
-		}
-		for w := range workers {
-			for _, name := range made[w] {
-				if _, ok := all[name]; !ok {
-					t.Errorf("server %d has lost %s", i, name)
+		for i, c := range r.clients {
+			var list *coordinationv1.LeaseList
+			harness.Eventually(t, func() (err error) {
+				list, err = c.CoordinationV1().Leases("default").List(t.Context(), metav1.ListOptions{})
+				return err
+			})
+			all := map[string]int32{}
+			for _, l := range list.Items {
+				all[l.Name] = *l.Spec.LeaseTransitions
+			}
+			for w := range workers {
+				for _, name := range made[w] {
+					if _, ok := all[name]; !ok {
+						t.Errorf("server %d has lost %s", i, name)
+					}
+				}
+				if n := all[fmt.Sprintf("own-%d", w)]; n < last[w] {
+					t.Errorf("server %d has %d of own-%d, after %d was answered", i, n, w, last[w])
 				}
 			}
-			if n := all[fmt.Sprintf("own-%d", w)]; n < last[w] {
-				t.Errorf("server %d has %d of own-%d, after %d was answered", i, n, w, last[w])
+			if n := int64(all["shared"]); n < shared.Load() || n > shared.Load()+unknown.Load() {
+				t.Errorf("server %d has %d in the shared counter, after %d answered and %d unknown updates", i, n, shared.Load(), unknown.Load())
 			}
 		}
-		if n := int64(all["shared"]); n < shared.Load() || n > shared.Load()+unknown.Load() {
-			t.Errorf("server %d has %d in the shared counter, after %d answered and %d unknown updates", i, n, shared.Load(), unknown.Load())
-		}
+		// What was not answered may still have reached etcd between two lists.
+		harness.Eventually(t, func() error {
+			var first []string
+			for i, c := range r.clients {
+				list, err := c.CoordinationV1().Leases("default").List(t.Context(), metav1.ListOptions{})
+				if err != nil {
+					return err
+				}
+				names := make([]string, len(list.Items))
+				for j, l := range list.Items {
+					names[j] = fmt.Sprintf("%s@%s=%d", l.Name, l.ResourceVersion, *l.Spec.LeaseTransitions)
+				}
+				if slices.Sort(names); i == 0 {
+					first = names
+				} else if !slices.Equal(first, names) {
+					return fmt.Errorf("server %d has another %d objects than server 0, which has %d", i, len(names), len(first))
+				}
+			}
+			return nil
+		})
 	}
-	// What was not answered may still have reached etcd between two lists.
-	harness.Eventually(t, func() error {
-		var first []string
-		for i, c := range r.clients {
-			list, err := c.CoordinationV1().Leases("default").List(t.Context(), metav1.ListOptions{})
-			if err != nil {
-				return err
-			}
-			names := make([]string, len(list.Items))
-			for j, l := range list.Items {
-				names[j] = fmt.Sprintf("%s@%s=%d", l.Name, l.ResourceVersion, *l.Spec.LeaseTransitions)
-			}
-			if slices.Sort(names); i == 0 {
-				first = names
-			} else if !slices.Equal(first, names) {
-				return fmt.Errorf("server %d has another %d objects than server 0, which has %d", i, len(names), len(first))
-			}
-		}
-		return nil
-	})
 }
 
 // told tells a server by its receiver "script" that references were pushed, and returns the status.
@@ -455,6 +442,14 @@ func TestReplicasShareRegistries(t *testing.T) {
 // hour (429), the others do, too.
 func TestReplicasKeepAPause(t *testing.T) {
 	t.Parallel()
+	r := startReplicas(t, 3)
+	r.AwaitShared(t, 3)
+	r.keepAPause(t)
+}
+
+// keepAPause lets a registry ask the first server for a pause, and wants all to keep it.
+func (r *replicas) keepAPause(t *testing.T) {
+	t.Helper()
 	from := registry.Start(t, registry.Distribution)
 	from.Push(t, "team/app:0", images.Numbered(t, 1)[0])
 	behind := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: from.Host})
@@ -469,8 +464,6 @@ func TestReplicasKeepAPause(t *testing.T) {
 		behind.ServeHTTP(w, req)
 	}))
 	defer front.Close()
-	r := startReplicas(t, 3)
-	r.AwaitShared(t, 3)
 	look := fmt.Appendf(nil, `{"apiVersion":"image.openshift.io/v1","kind":"ImageStreamImport","metadata":{"name":"app"},"spec":{"import":false,
 		"images":[{"from":{"kind":"DockerImage","name":"%s/team/app:0"}}]},"status":{}}`, strings.TrimPrefix(front.URL, "http://"))
 	ask := func(i int) (answer metav1.Status) {

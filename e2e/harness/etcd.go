@@ -29,12 +29,13 @@ type Etcd struct {
 	commands  []Command
 	restores  [][]string // the arguments with which etcdutl makes the data directory of a member
 	processes []*Process
+	partition *partition // nil if its members reach each other directly
 }
 
 // StartEtcd starts an etcd of n members. It is usable soon after.
 func StartEtcd(t testing.TB, n int, args ...string) *Etcd {
 	t.Helper()
-	return startEtcd(t, n, "http", args...)
+	return startEtcd(t, n, "http", nil, args...)
 }
 
 // StartSecureEtcd is StartEtcd with an etcd that serves with a certificate and asks clients for
@@ -44,18 +45,23 @@ func StartSecureEtcd(t testing.TB, n int, args ...string) *Etcd {
 	a := NewAuthority(t, t.TempDir(), "etcd")
 	serving, servingKey := a.Issue(t, "member", x509.ExtKeyUsageServerAuth)
 	client, clientKey := a.Issue(t, "client", x509.ExtKeyUsageClientAuth)
-	e := startEtcd(t, n, "https", append([]string{"--cert-file", serving, "--key-file", servingKey, "--trusted-ca-file", a.File, "--client-cert-auth"}, args...)...)
+	e := startEtcd(t, n, "https", nil, append([]string{"--cert-file", serving, "--key-file", servingKey, "--trusted-ca-file", a.File, "--client-cert-auth"}, args...)...)
 	e.security = []string{"--etcd-cafile", a.File, "--etcd-certfile", client, "--etcd-keyfile", clientKey}
 	e.Authority = a
 	return e
 }
 
-func startEtcd(t testing.TB, n int, scheme string, args ...string) *Etcd {
+func startEtcd(t testing.TB, n int, scheme string, between *partition, args ...string) *Etcd {
 	t.Helper()
-	var clients, peers, cluster []string
+	var clients, listens, peers, cluster []string
 	for i := range n {
 		clients = append(clients, scheme+"://127.0.0.1:"+FreePort(t))
-		peers = append(peers, "http://127.0.0.1:"+FreePort(t))
+		address := "127.0.0.1:" + FreePort(t)
+		listens = append(listens, "http://"+address)
+		if between != nil {
+			address = between.front(t, fmt.Sprintf("m%d", i), address)
+		}
+		peers = append(peers, "http://"+address)
 		cluster = append(cluster, fmt.Sprintf("m%d=%s", i, peers[i]))
 	}
 	e := &Etcd{Servers: strings.Join(clients, ",")}
@@ -64,7 +70,7 @@ func startEtcd(t testing.TB, n int, scheme string, args ...string) *Etcd {
 		member := []string{"--name", fmt.Sprintf("m%d", i), "--data-dir", filepath.Join(dir, fmt.Sprint(i)), "--initial-advertise-peer-urls", peers[i], "--initial-cluster", strings.Join(cluster, ",")}
 		e.restores = append(e.restores, member)
 		e.commands = append(e.commands, Command{Path: Tool(t, "etcd"), Args: append(append([]string{
-			"--log-level", "error", "--listen-client-urls", clients[i], "--advertise-client-urls", clients[i], "--listen-peer-urls", peers[i],
+			"--log-level", "error", "--listen-client-urls", clients[i], "--advertise-client-urls", clients[i], "--listen-peer-urls", listens[i],
 		}, member...), args...)})
 		e.processes = append(e.processes, Start(t, e.commands[i]))
 	}

@@ -17,6 +17,8 @@ type Replicas struct {
 	Servers []*Server
 	// Args are the arguments of each. A change counts when the server is started again.
 	Args [][]string
+	// Env is the environment of each beside this program's. A change counts in the same way.
+	Env [][]string
 	// PKIDir has what they share.
 	PKIDir string
 }
@@ -31,14 +33,14 @@ func StartReplicas(t testing.TB, n int, args ...string) *Replicas {
 func StartReplicasOf(t testing.TB, program string, n int, args ...string) *Replicas {
 	t.Helper()
 	dir := t.TempDir()
-	r := &Replicas{PKIDir: filepath.Join(dir, "pki")}
+	r := &Replicas{PKIDir: filepath.Join(dir, "pki"), Env: make([][]string, n)}
 	if err := os.Mkdir(r.PKIDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for i := range n {
 		// At this level they say who leads.
 		r.Args = append(r.Args, append([]string{"-v", "1", "--pki-dir", r.PKIDir, "--secure-port", FreePort(t)}, args...))
-		r.Servers = append(r.Servers, startServer(t, program, filepath.Join(dir, fmt.Sprint(i)), withoutClusters(t, r.Args[i])...))
+		r.Servers = append(r.Servers, startServer(t, program, nil, filepath.Join(dir, fmt.Sprint(i)), withoutClusters(t, r.Args[i])...))
 	}
 	return r
 }
@@ -52,7 +54,7 @@ func (r *Replicas) Restart(t testing.TB, i int) {
 // RestartOf is Restart with another tidewaiter than the one under test.
 func (r *Replicas) RestartOf(t testing.TB, program string, i int) {
 	t.Helper()
-	r.Servers[i] = startServer(t, program, r.Servers[i].DataDir, withoutClusters(t, r.Args[i])...)
+	r.Servers[i] = startServer(t, program, r.Env[i], r.Servers[i].DataDir, withoutClusters(t, r.Args[i])...)
 }
 
 // Balanced is the servers as one, behind a balancer that gives each connection to the next of them

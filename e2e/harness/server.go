@@ -73,7 +73,7 @@ func (s *Server) DeleteImages(t testing.TB) {
 // cluster runs the images.
 func StartServerOn(t testing.TB, dataDir string, args ...string) *Server {
 	t.Helper()
-	return startServer(t, Binary(t), dataDir, withoutClusters(t, args)...)
+	return startServer(t, Binary(t), nil, dataDir, withoutClusters(t, args)...)
 }
 
 // withoutClusters adds a configuration to arguments that name none.
@@ -93,13 +93,13 @@ func withoutClusters(t testing.TB, args []string) []string {
 // which may not know that configuration.
 func StartServerOf(t testing.TB, program string) *Server {
 	t.Helper()
-	return startServer(t, program, filepath.Join(t.TempDir(), "data"))
+	return startServer(t, program, nil, filepath.Join(t.TempDir(), "data"))
 }
 
-func startServer(t testing.TB, program, dataDir string, args ...string) *Server {
+func startServer(t testing.TB, program string, env []string, dataDir string, args ...string) *Server {
 	t.Helper()
 	command := ServeCommand(t, dataDir, args...)
-	command.Path = program
+	command.Path, command.Env = program, env
 	p := Start(t, command)
 	match := p.Stdout.AwaitMatch(t, readyLine)
 	return &Server{DataDir: dataDir, URL: match[1], Kubeconfig: match[2], process: p, home: t.TempDir()}
