@@ -256,6 +256,48 @@ func TestAttackRetiredLogKey(t *testing.T) {
 	want(t, verify(t, signatures.TypeSimpleSigning, bytes, trust(time.Now().Add(-time.Minute))), "False TransparencyLogEntryInvalid / True")
 }
 
+// A certificate by a CA that the trusted root has retired, as it does when a deployment moves to
+// another CA: it counts if it was issued and used before. The message names the CA and the time.
+func TestAttackRetiredCA(t *testing.T) {
+	d := signaturestest.NewDeployment(t)
+	leaf, key := d.Identity(t, mail, nil)
+	used := leaf.NotBefore.Add(4 * time.Minute)
+	content := signaturestest.Marshal(t, d.Keyless(t, leaf, key, digest, repository, used))
+	trust := func(edit func(*root.FulcioCertificateAuthority)) *policy.Set {
+		return signaturestest.Set(t, d.TrustRoot(t, "signedEmail: "+mail, func(p *signaturestest.TrustedRootParts) {
+			for _, l := range p.Logs { // the virtual log begins later
+				l.ValidityPeriodStart = leaf.NotBefore.Add(-time.Hour)
+			}
+			for _, ca := range p.CAs {
+				edit(ca.(*root.FulcioCertificateAuthority))
+			}
+		}), matchRepository)
+	}
+	until := func(end time.Time) func(*root.FulcioCertificateAuthority) {
+		return func(ca *root.FulcioCertificateAuthority) { ca.ValidityPeriodEnd = end }
+	}
+	for _, tc := range []struct {
+		name          string
+		edit          func(*root.FulcioCertificateAuthority)
+		want, message string
+	}{
+		{"retired later", until(used.Add(time.Minute)), trusted, ""},
+		{"retired before it signed", until(used.Add(-time.Minute)), "False CertificateExpired / True", "was not valid when the signature was made"},
+		{"retired before it was issued", until(leaf.NotBefore.Add(-time.Minute)), "False NoMatchingKey / Unknown",
+			`the trusted root trusts "test root" only until ` + leaf.NotBefore.Add(-time.Minute).UTC().Format(time.RFC3339)},
+		{"not trusted yet", func(ca *root.FulcioCertificateAuthority) { ca.ValidityPeriodStart = leaf.NotBefore.Add(time.Hour) }, "False NoMatchingKey / Unknown",
+			`the trusted root trusts "test root" only from ` + leaf.NotBefore.Add(time.Hour).UTC().Format(time.RFC3339)},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			v := verify(t, signatures.TypeSimpleSigning, content, trust(tc.edit))
+			want(t, v, tc.want)
+			if !strings.Contains(v.Conditions[0].Message, tc.message) {
+				t.Errorf("the message is %q, want %q", v.Conditions[0].Message, tc.message)
+			}
+		})
+	}
+}
+
 // An envelope with a second signature, which a verifier that looks for any good one would accept.
 func TestAttackTwoSignaturesInOneEnvelope(t *testing.T) {
 	key, stranger := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)

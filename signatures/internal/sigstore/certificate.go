@@ -2,6 +2,7 @@ package sigstore
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/x509"
 	"errors"
@@ -232,7 +233,7 @@ func verifyChain(material root.TrustedMaterial, leaf *x509.Certificate, at time.
 		}
 		names = append(names, strconv.Quote(f.Root.Subject.CommonName))
 		if fromIssuer == nil && issuedUnder(leaf, f.Root, slices.Clone(f.Intermediates)) {
-			fromIssuer = err
+			fromIssuer = cmp.Or(outside(f, at), err)
 		}
 	}
 	switch {
@@ -242,6 +243,19 @@ func verifyChain(material root.TrustedMaterial, leaf *x509.Certificate, at time.
 		return errors.New("the policy names no CA")
 	}
 	return fmt.Errorf("it was issued by none of %s", strings.Join(names, ", "))
+}
+
+// outside returns an error if the trusted root trusts the CA only until before a time, or from after
+// it. sigstore-go calls the certificate expired instead.
+func outside(ca *root.FulcioCertificateAuthority, at time.Time) error {
+	name, at := ca.Root.Subject.CommonName, at.UTC()
+	switch from, until := ca.ValidityPeriodStart, ca.ValidityPeriodEnd; {
+	case !from.IsZero() && at.Before(from):
+		return fmt.Errorf("the trusted root trusts %q only from %s, the certificate was issued at %s", name, from.UTC().Format(time.RFC3339), at.Format(time.RFC3339))
+	case !until.IsZero() && at.After(until):
+		return fmt.Errorf("the trusted root trusts %q only until %s, the certificate was issued at %s", name, until.UTC().Format(time.RFC3339), at.Format(time.RFC3339))
+	}
+	return nil
 }
 
 // issuedUnder reports whether a chain of signatures leads from c to root, even if certificates are
