@@ -162,11 +162,11 @@ func TestAttentionSaysWhatIsUnknown(t *testing.T) {
 	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "tidewaiter:summary-viewer") {
 		t.Errorf("without the summary the first page is\n%s", body)
 	}
-	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "<h2>Runs and is not verified, runs and is unsigned, runs and cannot be judged, runs and is gone from its registry, runs something else than its tag leads to, tags that moved and must not, certificates of this server that end soon: unknown") {
+	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "<h2>Runs and is not verified, runs and is unsigned, runs and cannot be judged, runs and is gone from its registry, runs something else than its tag leads to, tags that moved and must not, registries that may have lost their storage, certificates of this server that end soon: unknown") {
 		t.Errorf("without the summary, where much runs, the first page is\n%s", body)
 	}
 	answers["GET "+podsPath] = m{}
-	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "<h2>Runs and is gone from its registry, tags that moved and must not, certificates of this server that end soon: unknown") || !strings.Contains(body, "<li>Runs and is not verified: ") {
+	if body := b.do("GET", Root, nil).Body.String(); !strings.Contains(body, "<h2>Runs and is gone from its registry, tags that moved and must not, registries that may have lost their storage, certificates of this server that end soon: unknown") || !strings.Contains(body, "<li>Runs and is not verified: ") {
 		t.Errorf("without the summary, where little runs, the first page is\n%s", body)
 	}
 	if !slices.ContainsFunc(b.api.asked, func(r *http.Request) bool {
