@@ -143,7 +143,7 @@ func TestMistakes(t *testing.T) {
 		"no key":            {document("{scopes: [a.example.com], policy: {rootOfTrust: {" + key + "}}}"), "publicKey.keyData: is not a public key in PEM form"},
 		"not base64":        {document("{scopes: [a.example.com], policy: {rootOfTrust: {policyType: PublicKey, publicKey: {keyData: '-----BEGIN'}}}}"), "publicKey.keyData: is not base64"},
 		"a scope":           {document("{scopes: [registry], policy: {rootOfTrust: {" + key + "}}}"), "the host with its port, as in registry:5000"},
-		"an unknown field":  {document("{scope: [a.example.com]}"), "spec.scope: unknown field; known here: exceptions, policy, scopes"},
+		"an unknown field":  {document("{scope: [a.example.com]}"), "spec.scope: unknown field; known here: alternatives, exceptions, policy, scopes"},
 		"sigstore":          {"apiVersion: policy.sigstore.dev/v1beta1\nkind: ClusterImagePolicy\nmetadata: {name: x}\nspec: {images: [{glob: '**'}]}\n", "is a policy of sigstore's policy-controller, not a ClusterImagePolicy of config.openshift.io/v1"},
 		"Kyverno":           {"apiVersion: kyverno.io/v1\nkind: ClusterPolicy\nmetadata: {name: x}\nspec: {rules: []}\n", "is a policy of Kyverno"},
 		"containers/image":  {`{"default":[{"type":"reject"}],"transports":{}}`, "is a policy of containers/image (policy.json)"},
