@@ -106,8 +106,8 @@ func TestVerifyAllCounts(t *testing.T) {
 	}
 }
 
-// The hint leads to the images that failed: those of the server, or of the directory that was judged.
-// By policies that the server does not have, it knows no such images.
+// The hint leads to the images that failed: those of the server, or of the directory that was
+// judged. By policies that the server does not have, it knows no such images.
 func TestVerifyAllSaysWhichImages(t *testing.T) {
 	failed := map[string]int64{"Unsigned": 2}
 	for want, c := range map[string]struct {

@@ -245,8 +245,8 @@ func verifyChain(material root.TrustedMaterial, leaf *x509.Certificate, at time.
 	return fmt.Errorf("it was issued by none of %s", strings.Join(names, ", "))
 }
 
-// outside returns an error if the trusted root trusts the CA only until before a time, or from after
-// it. sigstore-go calls the certificate expired instead.
+// outside returns an error if the trusted root trusts the CA only until before a time, or from
+// after it. sigstore-go calls the certificate expired instead.
 func outside(ca *root.FulcioCertificateAuthority, at time.Time) error {
 	name, at := ca.Root.Subject.CommonName, at.UTC()
 	switch from, until := ca.ValidityPeriodStart, ca.ValidityPeriodEnd; {
