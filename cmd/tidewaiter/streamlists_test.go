@@ -16,12 +16,12 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/server"
 )
 
-// A list of streams' tags without a limit has all of them, in every form.
+// A list of streams' tags without a limit has all of them, in every form. It is not parallel to
+// other tests of its package, because each list must end within the server's minute for a request.
 func TestListsOfStreamsAreWrittenInPages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow, and nothing runs side by side")
 	}
-	t.Parallel()
 	config := serveWith(t, server.Options{DataDir: t.TempDir(), Isolated: true}, listen(t))
 	client := httpClient(t, config)
 	const streams, tagsOfEach = 11, 1000 // more than a page may have
