@@ -599,7 +599,7 @@ func (u *underFaults) checkPods(at int, ran []*ranPod) {
 	}
 	slices.Sort(want)
 	harness.Eventually(u.t, func() error {
-		got := u.Servers[at].TryKubectl(u.t, "get", "clusterpods", "--field-selector", "cluster=prod", "-o", "jsonpath={.items[*].metadata.name}")
+		got := u.Servers[at].TryKubectl(u.t, "get", "clusterpods", "--field-selector", "spec.cluster=prod", "-o", "jsonpath={.items[*].metadata.name}")
 		have := strings.Fields(got.Stdout)
 		for i, name := range have { // the container is part of the name
 			have[i] = strings.Join(strings.SplitN(name, ":", 4)[:min(3, strings.Count(name, ":")+1)], ":")
