@@ -86,7 +86,7 @@ e2e-image: ## Make the container image and a release, run and import them; the f
 
 .PHONY: nightly
 nightly: FUZZTIME = 2m
-nightly: ## Run what takes hours: Kubernetes' specs, KWOK, kine over PostgreSQL, osv-scanner, an hour of faults, the other architecture, fuzzing
+nightly: ## Run what takes hours: Kubernetes' specs, KWOK, kine, osv-scanner, an hour of faults, the other architecture, fuzzing
 	$(GO) run -C e2e ./tools
 	$(GO) run -C e2e ./tools e2e.test kwok kine osv-scanner
 	$(GO) test -C e2e/differential -tags nightly -count=1 -v ./advisories
