@@ -759,7 +759,7 @@ func TestRepositoriesAreJudged(t *testing.T) {
 		"r.io/app:v3":  {"state": "Found", "meaning": m{"digest": digestA}, "verdict": m{"verified": "True"}, "running": m{"pods": 2, "complete": true}},
 		"r.io/app:v2":  {"state": "Found", "meaning": m{"digest": digestA}, "verdict": m{"verified": "True"}, "running": m{"pods": 2, "complete": true}},
 		"r.io/app:old": {"state": "Found", "meaning": m{"digest": digestB}, "verdict": m{"verified": "Unsigned"}, "running": m{"pods": 1, "complete": true}},
-		"r.io/gone:v1": {"state": "Gone"}, "r.io/many:bad": {"state": "Found", "verdict": m{"verified": "False"}},
+		"r.io/gone:v1": {"state": "Gone", "meaning": m{"digest": digestA}, "running": m{"pods": 2, "complete": true}}, "r.io/many:bad": {"state": "Found", "verdict": m{"verified": "False"}},
 	}
 	answers := map[string]any{"GET " + tagsPath: m{"items": tags}, "POST " + reviewsPath: answered(func(reference string) m {
 		if a := verified[reference]; a != nil {
@@ -773,7 +773,7 @@ func TestRepositoriesAreJudged(t *testing.T) {
 	if len(rows) != 5 {
 		t.Fatalf("%d rows: %q", len(rows), rows)
 	}
-	for i, want := range [][]string{2: {"Unsigned", "the worst of all its tags", `"number">3</td>`}, 3: {`<span class="quiet">none</span>`}, 4: {"Verified", "the worst of the 8 tags that moved last", `"number">8+</td>`}} {
+	for i, want := range [][]string{2: {"Unsigned", "the worst of all its tags", `"number">3</td>`}, 3: {`<span class="quiet">none</span>`, `"number">2</td>`}, 4: {"Verified", "the worst of the 8 tags that moved last", `"number">8+</td>`}} {
 		for _, w := range want {
 			if !strings.Contains(rows[i], w) {
 				t.Errorf("a repository has no %q:\n%s", w, rows[i])

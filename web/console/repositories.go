@@ -170,14 +170,14 @@ func (r *repositoryRow) answered(all []referenceAnswer) {
 	r.Pods.More = len(all) < len(r.Tags)
 	for i := range all {
 		a := &all[i]
-		verified := text("Unknown")
-		if a.Verdict != nil {
-			verified = a.Verdict.Verified
-		} else if a.State == "Gone" {
-			continue // there is nothing to judge
-		}
-		if r.Worst == "" || verdictPlace(verified) < verdictPlace(r.Worst) {
-			r.Worst = verified
+		if a.Verdict != nil || a.State != "Gone" { // of what is gone, there is nothing to judge
+			verified := text("Unknown")
+			if a.Verdict != nil {
+				verified = a.Verdict.Verified
+			}
+			if r.Worst == "" || verdictPlace(verified) < verdictPlace(r.Worst) {
+				r.Worst = verified
+			}
 		}
 		switch digest := a.Meaning.Digest; {
 		case a.Running == nil:
