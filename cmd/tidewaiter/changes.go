@@ -109,11 +109,14 @@ func apiHandler(config *restclient.Config) (http.Handler, error) {
 			r.SetURL(server)
 			r.Out.Header.Del("User-Agent") // the transport adds that of this program
 		},
-		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			http.Error(w, "the server does not answer: "+err.Error(), http.StatusBadGateway)
-		},
+		ErrorLog:     slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+		ErrorHandler: unreachable,
 	}, nil
+}
+
+// unreachable answers a call that a proxy could not pass on to the server.
+func unreachable(w http.ResponseWriter, _ *http.Request, err error) {
+	http.Error(w, "the server does not answer: "+err.Error(), http.StatusBadGateway)
 }
 
 // transportTo returns the transport to a server, which adds a credential, and the server's address.

@@ -179,9 +179,7 @@ func newConsoleProxy(config *restclient.Config) (*consoleProxy, error) {
 			}
 			r.Out.Header.Del("Origin") // checked here, and of another host there
 		},
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			http.Error(w, "the server does not answer: "+err.Error(), http.StatusBadGateway)
-		},
+		ErrorHandler: unreachable,
 	}
 	p.proxy = http.NewCrossOriginProtection().Handler(reverse)
 	return p, nil
