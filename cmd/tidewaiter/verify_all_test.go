@@ -121,7 +121,7 @@ func TestVerifyAllSaysWhichImages(t *testing.T) {
 		c.o.failOn = []string{"False", "Unsigned"}
 		exit, ok := errors.AsType[*cli.Exit](c.o.failure(reverify.Progress{Sweep: c.sweep, Verdicts: failed}))
 		if !ok {
-			t.Fatal("it is no failure")
+			t.Fatal("the command did not fail")
 		}
 		if _, hint := cli.Explain("verify", exit.Err); hint != want {
 			t.Errorf("the hint is %q, want %q", hint, want)

@@ -41,7 +41,7 @@ type Pod struct {
 	// Since is when the pod was created.
 	Since time.Time
 	// Images are the references of its containers, for pulling them; a zero Reference stands for a
-	// text that is no reference.
+	// text that is not a reference.
 	Images []reference.Reference
 	// Keys are the keys of the images that its containers use; see [podimages.Keys].
 	Keys []string

@@ -28,8 +28,8 @@ const maxAwaited = 3
 
 // Admit answers the question of admission: may a pod in a namespace of a cluster run an image? It
 // returns the verdict of an answer about the reference, with further facts for admission. ref is
-// the zero Reference for a text that is no reference. Admit checks no rights, because the program
-// itself asks. An error means that the store or the policies cannot be read.
+// the zero Reference for a text that is not a reference. Admit checks no rights, because the
+// program itself asks. An error means that the store or the policies cannot be read.
 //
 // The verdict is Unknown only if a registry or the store cannot be read. A failure that users can
 // cause who may push or create pods counts as not met: the image does not exist, it was not

@@ -11,7 +11,7 @@ import (
 	tablecells "github.com/tidewaiter/tidewaiter/internal/table"
 )
 
-// Bounds on what is compared to find what drifted.
+// Bounds of the comparison of running images with their tags.
 const (
 	driftedRuns = 2000 // stretches that are read
 	driftedTags = 500  // tags that these name, and as many images: the most questions of a review

@@ -46,9 +46,9 @@ var tagFields = []string{selectors.TagImage, selectors.TagReference, selectors.T
 // false if there may be more.
 type Outdated func(tag reference.Reference) (n int, complete bool)
 
-// NewStorage returns the storages of imagetags and of their status. now is the time at which a
-// registry has confirmed what is written. outdated may be nil, and so may may, which decides who
-// may accept moves.
+// NewStorage returns the storages of imagetags and of their status. Each write of a status records
+// now as the time at which the registry confirmed the tag. may decides who may accept moves. may
+// and outdated may be nil.
 func NewStorage(g generic.RESTOptionsGetter, scheme *runtime.Scheme, now func() time.Time, outdated Outdated, may authorizer.UnconditionalAuthorizer) (tagged *genericregistry.Store, status *StatusREST, err error) {
 	s := tagStrategy{strategy.NewNamespaced(scheme), now, may}
 	store := &genericregistry.Store{

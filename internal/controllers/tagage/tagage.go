@@ -68,7 +68,7 @@ func NewAges() *metrics.GaugeVec {
 
 // NewUnknown returns gauges for [Options], which the caller registers.
 func NewUnknown() *metrics.GaugeVec {
-	return meter.GaugeVec("", "tag_checked_age_unknown_tags", "Tags of which nobody knows how long ago the registry confirmed them, because the server's clock was set back.", "registry")
+	return meter.GaugeVec("", "tag_checked_age_unknown_tags", "Tags for which it is not known how long ago the registry confirmed them, because the server's clock was set back.", "registry")
 }
 
 // New returns a Meter. It measures nothing until Run.
