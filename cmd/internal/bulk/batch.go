@@ -38,6 +38,7 @@ type batch struct {
 	hosts   map[string]*host
 	turn    []*host // hosts with waiting jobs, the next one first
 	running int
+	workers int // goroutines
 	planned int // references
 	ended   chan ended
 	next    chan ended    // a job for a goroutine that has done another
@@ -238,18 +239,28 @@ func (b *batch) start(ctx context.Context) (again time.Time) {
 		b.limiter.Start(h.name)
 		b.running++
 		b.progress.Started(j)
-		e := ended{Job: j, round: h.round}
-		select {
-		case b.next <- e:
-		default:
-			go b.work(ctx, e)
-		}
+		b.hand(ctx, ended{Job: j, round: h.round})
 	}
 	return again
 }
 
+// hand gives a running job to a goroutine that has done another or, if there is none, to a new one.
+// So there are at most as many goroutines as jobs have run at a time.
+func (b *batch) hand(ctx context.Context, e ended) {
+	if b.running > b.workers {
+		b.workers++
+		go b.work(ctx, e)
+		return
+	}
+	select {
+	case b.next <- e:
+	case <-ctx.Done(): // the others have left, or are about to
+		go b.work(ctx, e)
+	}
+}
+
 // work does a job, and then others until ctx is done. A goroutine that does many jobs grows its
-// stack once. There are at most as many as jobs have run at a time.
+// stack once.
 func (b *batch) work(ctx context.Context, e ended) {
 	for {
 		b.do(ctx, &e)
