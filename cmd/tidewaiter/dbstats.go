@@ -16,6 +16,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/truth"
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/internal/server"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 func newDBCommand() *cobra.Command {
@@ -97,9 +98,9 @@ func checkEtcd(cmd *cobra.Command, o etcd.Options) error {
 	}
 	keys, err := truth.Check(cmd.Context(), store)
 	if err != nil {
-		return cli.WithHint(fmt.Errorf("%d keys below %s in etcd were read: %w", keys, o.Prefix, err), "write these values again, or delete them in etcd: docs/tasks/scale.md")
+		return cli.WithHint(fmt.Errorf("read %s below %s in etcd: %w", table.Quantity(keys, "key"), o.Prefix, err), "write these values again, or delete them in etcd: docs/tasks/scale.md")
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d keys below %s in etcd are sound\n", keys, o.Prefix)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "etcd holds %s below %s; all can be read\n", table.Quantity(keys, "key"), o.Prefix)
 	return err
 }
 

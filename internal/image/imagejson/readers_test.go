@@ -46,6 +46,7 @@ func TestReadersAreGenerated(t *testing.T) {
 			{Func: "readRecorded", Of: record.Image{}},
 			{Func: "readFound", Of: record.Signature{}},
 			{Func: "readTag", Of: record.Tag{}},
+			{Func: "readRepository", Of: record.Repository{}},
 		},
 	})
 }

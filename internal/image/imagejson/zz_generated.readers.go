@@ -367,6 +367,7 @@ func readSpec(r *plainjson.Reader) (v record.ImageRecordSpec) {
 var recordItemKeys = plainjson.Fields{
 	"image",
 	"tag",
+	"repository",
 }
 
 func readRecordItem(r *plainjson.Reader) (v record.Item) {
@@ -379,6 +380,8 @@ func readRecordItem(r *plainjson.Reader) (v record.Item) {
 			v.Image = plainjson.Pointer(r, readRecorded)
 		case "tag":
 			v.Tag = plainjson.Pointer(r, readTag)
+		case "repository":
+			v.Repository = plainjson.Pointer(r, readRepository)
 		default:
 			r.Fail()
 		}
@@ -502,6 +505,25 @@ func readTag(r *plainjson.Reader) (v record.Tag) {
 			v.Alone = r.Flag()
 		case "cause":
 			v.Cause = r.Text()
+		default:
+			r.Fail()
+		}
+	}
+	return v
+}
+
+var repositoryKeys = plainjson.Fields{
+	"name",
+}
+
+func readRepository(r *plainjson.Reader) (v record.Repository) {
+	if r.Null() {
+		return v
+	}
+	for key := range repositoryKeys.Of(r) {
+		switch key {
+		case "name":
+			v.Name = r.Text()
 		default:
 			r.Fail()
 		}
