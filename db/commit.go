@@ -207,6 +207,8 @@ func (t *tx) commit() error {
 	if err := t.applyDeltas(); err != nil {
 		return err
 	}
+	t.db.live.begin(t.events)
+	defer t.db.live.end()
 	if _, err := t.c.Exec("COMMIT"); err != nil {
 		return err
 	}

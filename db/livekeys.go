@@ -23,10 +23,12 @@ type liveKeys struct {
 	mu       sync.RWMutex
 	revs     map[uint64]int64 // by hash of the key; of two keys with one hash, one is there
 	complete bool             // the table has been read to its end
+	// changing are the keys of a commit that readers may see before it is in revs.
+	changing map[uint64]bool
 }
 
 func newLiveKeys() *liveKeys {
-	return &liveKeys{seed: maphash.MakeSeed(), revs: map[uint64]int64{}}
+	return &liveKeys{seed: maphash.MakeSeed(), revs: map[uint64]int64{}, changing: map[uint64]bool{}}
 }
 
 // find returns the revision at which key should be, or 0 if the key should not exist or is not in
@@ -36,6 +38,33 @@ func (l *liveKeys) find(key string) (rev int64, complete bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.revs[hash], l.complete
+}
+
+// newest returns the revision of key's newest value, of which readers have seen no later one. ok is
+// false if it is not known. With a probability of some 1 in 2^64, it is another key's.
+func (l *liveKeys) newest(key string) (rev int64, ok bool) {
+	hash := maphash.String(l.seed, key)
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	rev = l.revs[hash]
+	return rev, rev > 0 && !l.changing[hash]
+}
+
+// begin announces the changes of a commit before it. The revisions of their keys are unknown until
+// end.
+func (l *liveKeys) begin(events []*changelog.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range events {
+		l.changing[maphash.String(l.seed, e.Key)] = true
+	}
+}
+
+// end follows a commit, or its failure.
+func (l *liveKeys) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.changing)
 }
 
 // commit applies the changes of a commit.

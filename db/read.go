@@ -100,6 +100,21 @@ func (d *DB) GetSince(ctx context.Context, key string, since int64) (kv KV, ok b
 	return kv, ok, atLeast, err
 }
 
+// GetUnless is Get, but returns only the revision, and reads nothing, if has reports true for it:
+// the caller has the value. It calls has if it knows the revision without a read, and again if the
+// file was filled meanwhile.
+func (d *DB) GetUnless(ctx context.Context, key string, has func(rev int64) bool) (kv KV, ok bool, err error) {
+	err = d.caughtUp(ctx, 0, func() (err error) {
+		if rev, known := d.live.newest(key); known && has(rev) {
+			kv, ok = KV{Key: key, Rev: rev}, true
+			return nil
+		}
+		kv, ok, _, err = d.get(ctx, key)
+		return err
+	})
+	return kv, ok, err
+}
+
 func (d *DB) get(ctx context.Context, key string) (kv KV, ok bool, atLeast int64, err error) {
 	atLeast = d.revision.Load()
 	err = d.read(ctx, func(c *sqlite.Conn) error {

@@ -3,6 +3,7 @@ package db_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -161,5 +162,85 @@ func TestNewest(t *testing.T) {
 				t.Errorf("limit %d, keys only %t: %v, more %t; want %s, %t", tt.limit, keysOnly, got, page.More, tt.want, tt.more)
 			}
 		}
+	}
+}
+
+// GetUnless is never older than what another read has returned before it.
+func TestGetUnlessIsNotOlderThanAnotherRead(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t)
+	rev, err := d.Put(t.Context(), "/a", 0, []byte("0"), db.PutOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const writes = 2000
+	done := make(chan error, 1)
+	go func() {
+		at := rev
+		for i := range writes {
+			var err error
+			if at, err = d.Put(t.Context(), "/a", at, fmt.Appendf(nil, "%d", i), db.PutOptions{}); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	known := 0
+	for {
+		kv, _, _, err := d.Get(t.Context(), "/a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		unless, ok, err := d.GetUnless(t.Context(), "/a", func(int64) bool { known++; return true })
+		if err != nil || !ok || unless.Rev < kv.Rev {
+			t.Fatalf("revision %d after %d, %t, %v", unless.Rev, kv.Rev, ok, err)
+		}
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			if known == 0 {
+				t.Error("no revision was known without a read")
+			}
+			return
+		default:
+		}
+	}
+}
+
+func TestGetUnless(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t)
+	get := func(has bool) (kv db.KV, ok bool, asked []int64) {
+		t.Helper()
+		kv, ok, err := d.GetUnless(t.Context(), "/a", func(rev int64) bool { asked = append(asked, rev); return has })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return kv, ok, asked
+	}
+	if kv, ok, asked := get(true); ok || asked != nil {
+		t.Errorf("a key that does not exist: %v, asked for %v", kv, asked)
+	}
+	rev := int64(0)
+	for _, value := range []string{"v", "w"} {
+		var err error
+		if rev, err = d.Put(t.Context(), "/a", rev, []byte(value), db.PutOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if kv, ok, asked := get(false); !ok || kv.Rev != rev || string(kv.Value) != value || fmt.Sprint(asked) != fmt.Sprint([]int64{rev}) {
+			t.Errorf("%v, %t, asked for %v", kv, ok, asked)
+		}
+		if kv, ok, asked := get(true); !ok || kv.Rev != rev || kv.Value != nil || len(asked) != 1 {
+			t.Errorf("known: %v, %t, asked for %v", kv, ok, asked)
+		}
+	}
+	if _, err := d.Delete(t.Context(), "/a", rev); err != nil {
+		t.Fatal(err)
+	}
+	if kv, ok, asked := get(true); ok || asked != nil {
+		t.Errorf("a deleted key: %v, asked for %v", kv, asked)
 	}
 }

@@ -40,7 +40,7 @@ func BenchmarkWithout(b *testing.B) {
 		// Each watch has its own objects and encodings.
 		{"SharedObjects", func(_ *server.Server, p *server.Parts) { p.Registries = p.Storage }, []string{"Watch"}},
 		// Each answer reads and encodes all objects again.
-		{"KeptForms", func(_ *server.Server, p *server.Parts) { p.Serve(p.Storage, os.DevNull) }, []string{"List", "ListGzip", "WatchList"}},
+		{"KeptForms", func(_ *server.Server, p *server.Parts) { p.Serve(p.Storage, os.DevNull) }, []string{"Get", "List", "ListGzip", "WatchList"}},
 		// Documents are read by the API machinery alone.
 		{"PlainReaders", func(s *server.Server, p *server.Parts) {
 			p.Serve(s.NewStorage(nil), s.Options.DataDir)

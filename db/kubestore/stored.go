@@ -11,18 +11,26 @@ import (
 )
 
 // ReadStored returns the stored bytes of the object called name below the Store's prefix,
-// and its revision. The bytes have no resourceVersion and must not be changed.
-func (s *Store) ReadStored(ctx context.Context, name string) (data []byte, rev int64, err error) {
+// and its revision. The bytes have no resourceVersion and must not be changed. If has is not nil
+// and reports true for the revision, because the caller has the object, ReadStored may return only
+// the revision.
+func (s *Store) ReadStored(ctx context.Context, name string, has func(rev int64) bool) (data []byte, rev int64, err error) {
 	key, err := s.prepareKey(s.resourcePrefix+name, false)
 	if err != nil {
 		return nil, 0, err
 	}
-	kv, ok, _, err := s.db.Get(ctx, key)
+	if has == nil {
+		has = func(int64) bool { return false }
+	}
+	kv, ok, err := s.db.GetUnless(ctx, key, has)
 	if err != nil {
 		return nil, 0, s.interpret(err)
 	}
 	if !ok {
 		return nil, 0, storage.NewKeyNotFoundError(key, 0)
+	}
+	if kv.Value == nil && kv.Err == nil {
+		return nil, kv.Rev, nil
 	}
 	data, _, err = s.plain(ctx, kv)
 	return data, kv.Rev, err

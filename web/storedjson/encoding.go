@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -41,6 +42,10 @@ type encoding struct {
 	ratio int64
 	// costly is true if encoding an object costs more than reading it from the cache.
 	costly bool
+	// singly counts the objects that were read one by one. room is whether all objects fitted when
+	// they were counted last.
+	singly atomic.Int64
+	room   atomic.Bool
 
 	// runs holds *run, to reuse their buffers. A run whose Write failed is not reused: HTTP/2 may
 	// still be sending it.
@@ -202,11 +207,26 @@ func (f *encoding) send(ctx context.Context, p *scan, fr framing, to sink, sent 
 			return writeError{err}
 		}
 		n := len(run.Items)
-		if cap(run.Bytes)+cap(run.framed) <= longestKept {
-			f.runs.Put(run)
-		}
+		f.reuse(run)
 		return sent(n)
 	})
+}
+
+// empty returns a run without objects.
+func (f *encoding) empty() *run {
+	r, ok := f.runs.Get().(*run)
+	if !ok {
+		r = &run{}
+	}
+	r.Bytes, r.Items, r.framed = r.Bytes[:0], r.Items[:0], r.framed[:0]
+	return r
+}
+
+// reuse lets a later run have the buffers of a run that has been written.
+func (f *encoding) reuse(r *run) {
+	if cap(r.Bytes)+cap(r.framed) <= longestKept {
+		f.runs.Put(r)
+	}
 }
 
 // each calls use with each run. The run belongs to use from then on.
@@ -247,11 +267,7 @@ func (f *encoding) each(ctx context.Context, p *scan, fr framing, use func(*run)
 // fill returns the next run, after it has reserved memory for it.
 func (f *encoding) fill(ctx context.Context, p *scan, objects []stored, ids []int64, keep bool, fr framing, first bool) (*run, error) {
 	for {
-		r, ok := f.runs.Get().(*run)
-		if !ok {
-			r = &run{}
-		}
-		r.Bytes, r.Items = r.Bytes[:0], r.Items[:0]
+		r := f.empty()
 		if !f.k.acquireWorker(ctx) {
 			return nil, context.Cause(ctx)
 		}
@@ -262,7 +278,7 @@ func (f *encoding) fill(ctx context.Context, p *scan, objects []stored, ids []in
 		// need is the memory for this run, for the run that is being written, and for the objects of the
 		// next.
 		need := headBytes + 3*int64(len(r.Bytes)) + 2*int64(len(r.framed))
-		ok = err == nil && p.memory.grow(need)
+		ok := err == nil && p.memory.grow(need)
 		f.k.releaseWorker()
 		if ok || err != nil {
 			return r, err

@@ -177,7 +177,7 @@ func (k *kind) meetsUnreadable(ctx context.Context) bool {
 	}
 	s := stored{name: *name}
 	var err error
-	s.data, s.rev, err = k.source.ReadStored(ctx, s.name)
+	s.data, s.rev, err = k.source.ReadStored(ctx, s.name, nil)
 	switch {
 	case isNotFound(err):
 	case err != nil:

@@ -122,7 +122,7 @@ func (k *kind) named(names []string) begin {
 		p := &scan{k: k, rev: at, named: true, run: listRun, memory: share}
 		for _, name := range names {
 			s := stored{name: name}
-			if s.data, s.rev, s.err = k.source.ReadStored(ctx, name); isNotFound(s.err) {
+			if s.data, s.rev, s.err = k.source.ReadStored(ctx, name, nil); isNotFound(s.err) {
 				continue
 			}
 			if p.size += len(s.data); s.err != nil || p.size > maxNamed {

@@ -13,8 +13,9 @@ type Source interface {
 
 	// ReadStored returns the stored bytes of the object called name, without a
 	// resourceVersion, and its revision. If the object does not exist, the error is a
-	// storage.StorageError, as from Get.
-	ReadStored(ctx context.Context, name string) (data []byte, rev int64, err error)
+	// storage.StorageError, as from Get. If has is not nil and reports true for the revision, because
+	// the caller has the object, ReadStored may return only the revision.
+	ReadStored(ctx context.Context, name string, has func(rev int64) bool) (data []byte, rev int64, err error)
 
 	// ScanStored calls each with the objects as of revision rev, 0 for now, in the order of their
 	// names. It begins with the name from, and ends after limit objects or size bytes. With size 0 it

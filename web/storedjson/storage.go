@@ -102,7 +102,7 @@ func (s *objects) ReadStored(ctx context.Context, name string) (data []byte, rev
 	if !ok {
 		return nil, 0, false, nil
 	}
-	data, rev, err = source.ReadStored(ctx, name)
+	data, rev, err = source.ReadStored(ctx, name, nil)
 	return data, rev, true, err
 }
 

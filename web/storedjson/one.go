@@ -1,0 +1,64 @@
+package storedjson
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strconv"
+
+	"github.com/tidewaiter/tidewaiter/web/storedjson/internal/filecache"
+)
+
+// countEvery is how many objects are read one by one from one count of all objects to the next.
+const countEvery = 1024
+
+// one returns a run with the object called name. It takes the object from the cache, or reads it
+// and leaves it there. A read of the cache takes a third of the time of a read of the database.
+func (f *encoding) one(ctx context.Context, name string) (*run, error) {
+	r := f.empty()
+	s := stored{name: name}
+	var err error
+	s.data, s.rev, err = f.k.source.ReadStored(ctx, name, func(rev int64) bool {
+		r.Bytes, r.Items = r.Bytes[:0], r.Items[:0]
+		f.kept.Append(&r.Run, []int64{rev}, 1)
+		return len(r.Items) == 1 && f.isNamed(r, rev, name)
+	})
+	if err != nil || s.data == nil {
+		return r, err
+	}
+	r.Bytes, r.Items = append(r.Bytes[:0], f.comma.bytes...), r.Items[:0]
+	if r.Bytes, err = f.k.append(r.Bytes, &s); err != nil {
+		return r, err
+	}
+	r.Items = append(r.Items, filecache.Item[sums]{Len: len(r.Bytes)})
+	ids := []int64{s.rev}
+	if f.fits(ctx) && f.isNamed(r, s.rev, name) && f.kept.Missing(ids) > 0 {
+		if err := f.kept.Put(ids, r.Run); err != nil {
+			slog.Log(ctx, verbose, "objects are read again for each response", "resource", f.k.Resource, "err", err)
+		}
+	}
+	return r, nil
+}
+
+// isNamed reports whether the object of a run has a revision and a name, and has them where it is
+// encoded with them. The storage knows the revision of a name by a hash of the name.
+func (f *encoding) isNamed(r *run, rev int64, name string) bool {
+	rest, ok := bytes.CutPrefix(r.Bytes[len(f.comma.bytes):], f.k.head)
+	if !ok {
+		return false
+	}
+	var buf [128]byte
+	want := strconv.AppendInt(append(buf[:0], `"resourceVersion":"`...), rev, 10)
+	want = strconv.AppendQuote(append(want, `","name":`...), name)
+	return bytes.HasPrefix(rest, want)
+}
+
+// fits reports whether the cache has room for all objects. In a smaller one, an object that is read
+// would rarely be found again.
+func (f *encoding) fits(ctx context.Context) bool {
+	if f.singly.Add(1)%countEvery == 1 {
+		objects, size, err := f.k.source.Totals(ctx)
+		f.room.Store(err == nil && f.kept.Worth(objects, size/f.ratio))
+	}
+	return f.room.Load()
+}
