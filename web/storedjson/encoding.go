@@ -15,7 +15,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/storedjson/internal/gzipparts"
 )
 
-// keptBytes bounds each of a kind's two files of objects. An Image takes about 20 kB in
+// keptBytes bounds each of a kind's three files of objects. An Image takes about 20 kB in
 // plain lists, 6 kB in compressed ones.
 const keptBytes = 128 << 20
 
@@ -42,8 +42,10 @@ type encoding struct {
 	ratio int64
 	// costly is true if encoding an object costs more than reading it from the cache.
 	costly bool
-	// singly counts the objects that were read one by one. room is whether all objects fitted when
-	// they were counted last.
+	// got are the objects that were read one by one. They are in a file of their own: kept has those
+	// of a list beside each other, so that one read gets many. singly counts them, and room is
+	// whether all objects fitted when they were counted last.
+	got    *filecache.Cache[sums]
 	singly atomic.Int64
 	room   atomic.Bool
 
@@ -81,6 +83,7 @@ func plainEncoding(k *kind, dir string) *encoding {
 	f := &encoding{
 		k:     k,
 		kept:  filecache.New[sums](dir, keptBytes),
+		got:   filecache.New[sums](dir, keptBytes),
 		ratio: 1,
 		piece: func(text []byte) piece { return piece{bytes: text} },
 		encode: func(_ context.Context, p *scan, run *run, objects []stored) (err error) {

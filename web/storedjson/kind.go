@@ -103,6 +103,7 @@ func (k *kind) releaseWorker() { <-k.workers }
 func (k *kind) close() {
 	if k.head != nil {
 		k.plain.kept.Close()
+		k.plain.got.Close()
 		k.gzip.kept.Close()
 	}
 }

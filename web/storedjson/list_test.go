@@ -36,7 +36,7 @@ type lists struct {
 func newLists(t *testing.T, change ...func(*db.Options)) *lists {
 	f := setup(t, change...)
 	forgetful := f.newKind(t)
-	forgetful.plain.kept, forgetful.gzip.kept = filecache.New[sums](t.TempDir(), 100), filecache.New[sums](t.TempDir(), 100)
+	forgetful.plain.kept, forgetful.gzip.kept, forgetful.plain.got = filecache.New[sums](t.TempDir(), 100), filecache.New[sums](t.TempDir(), 100), filecache.New[sums](t.TempDir(), 100)
 	return &lists{f, f.newKind(t), forgetful}
 }
 

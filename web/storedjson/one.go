@@ -19,9 +19,13 @@ func (f *encoding) one(ctx context.Context, name string) (*run, error) {
 	s := stored{name: name}
 	var err error
 	s.data, s.rev, err = f.k.source.ReadStored(ctx, name, func(rev int64) bool {
-		r.Bytes, r.Items = r.Bytes[:0], r.Items[:0]
-		f.kept.Append(&r.Run, []int64{rev}, 1)
-		return len(r.Items) == 1 && f.isNamed(r, rev, name)
+		for _, cache := range []*filecache.Cache[sums]{f.got, f.kept} {
+			r.Bytes, r.Items = r.Bytes[:0], r.Items[:0]
+			if cache.Append(&r.Run, []int64{rev}, 1); len(r.Items) == 1 && f.isNamed(r, rev, name) {
+				return true
+			}
+		}
+		return false
 	})
 	if err != nil || s.data == nil {
 		return r, err
@@ -32,8 +36,8 @@ func (f *encoding) one(ctx context.Context, name string) (*run, error) {
 	}
 	r.Items = append(r.Items, filecache.Item[sums]{Len: len(r.Bytes)})
 	ids := []int64{s.rev}
-	if f.fits(ctx) && f.isNamed(r, s.rev, name) && f.kept.Missing(ids) > 0 {
-		if err := f.kept.Put(ids, r.Run); err != nil {
+	if f.fits(ctx) && f.isNamed(r, s.rev, name) && f.got.Missing(ids) > 0 {
+		if err := f.got.Put(ids, r.Run); err != nil {
 			slog.Log(ctx, verbose, "objects are read again for each response", "resource", f.k.Resource, "err", err)
 		}
 	}
@@ -58,7 +62,7 @@ func (f *encoding) isNamed(r *run, rev int64, name string) bool {
 func (f *encoding) fits(ctx context.Context) bool {
 	if f.singly.Add(1)%countEvery == 1 {
 		objects, size, err := f.k.source.Totals(ctx)
-		f.room.Store(err == nil && f.kept.Worth(objects, size/f.ratio))
+		f.room.Store(err == nil && f.got.Worth(objects, size/f.ratio))
 	}
 	return f.room.Load()
 }

@@ -81,7 +81,7 @@ func TestAnotherNamesObjectIsNotAnswered(t *testing.T) {
 	}
 	l.single(t, l.reader, "ab")
 	r, rev := l.reader.plain.empty(), l.db.Revision()
-	l.reader.plain.kept.Append(&r.Run, []int64{rev}, 1)
+	l.reader.plain.got.Append(&r.Run, []int64{rev}, 1)
 	for name, want := range map[string]bool{"ab": true, "a": false, "b": false} {
 		if got := l.reader.plain.isNamed(r, rev, name); got != want {
 			t.Errorf("%s is %s: %t", r.Bytes, name, got)
