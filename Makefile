@@ -90,7 +90,7 @@ nightly: ## Run what takes hours: Kubernetes' specs, KWOK, kine, osv-scanner, an
 	$(GO) run -C e2e ./tools
 	$(GO) run -C e2e ./tools e2e.test kwok kine osv-scanner
 	$(GO) test -C e2e/differential -tags nightly -count=1 -v ./advisories
-	$(GO) test -C e2e -tags nightly -run '^(TestConformance|TestPodsOfClusters|TestKine)$$' -count=1 -timeout 60m -v .
+	$(GO) test -C e2e -tags nightly -run '^(TestConformance|TestPodsOfClusters|TestKine|TestKineWhilePostgresFails)$$' -count=1 -timeout 60m -v .
 	$(GO) test -C e2e -run '^TestReplicasUnderFaults$$' -count=1 -timeout 2h -v . -replicas-killed-for 60m -replicas-images 20000
 	sh .ci/cross
 	$(GO) test -C e2e -tags 'imagetest nightly' -run '^TestOtherArchitecture$$' -count=1 -timeout 60m -v .

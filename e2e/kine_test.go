@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -24,37 +23,15 @@ func startKine(t *testing.T, endpoint string) (servers string) {
 // kine's endpoint.
 func startPostgres(t *testing.T) (endpoint string) {
 	t.Helper()
-	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
-	must(t, err)
-	if len(found) == 0 {
-		t.Skip("this machine has no PostgreSQL (Debian's package postgresql)")
-	}
-	// a directory of the test is not passable for another user
-	dir, err := os.MkdirTemp("", "postgres")
-	must(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	port := harness.FreePort(t)
-	as := func(program string, args ...string) harness.Command {
-		command := harness.Command{Path: filepath.Join(filepath.Dir(found[len(found)-1]), program), Args: args, Dir: dir}
-		if os.Geteuid() == 0 { // PostgreSQL refuses to run as root
-			command.Args = append([]string{"--reuid=65534", "--regid=65534", "--clear-groups", command.Path}, args...)
-			command.Path = "/usr/bin/setpriv"
-		}
-		return command
-	}
-	if os.Geteuid() == 0 {
-		must(t, os.Chown(dir, 65534, 65534))
-	}
-	data := filepath.Join(dir, "data")
-	harness.MustRun(t, as("initdb", "-D", data, "-U", "kine", "-A", "trust", "--no-sync"))
-	harness.Start(t, as("postgres", "-D", data, "-p", port, "-k", dir, "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"))
-	harness.Eventually(t, func() error {
-		if got := harness.Run(t, as("pg_isready", "-h", "127.0.0.1", "-p", port)); got.Code != 0 {
-			return fmt.Errorf("%s%s", got.Stdout, got.Stderr)
-		}
-		return nil
-	})
-	return fmt.Sprintf("postgres://kine@127.0.0.1:%s/kine?sslmode=disable", port)
+	p := newPostgres(t)
+	p.run(t, "initdb", "-D", p.data, "-U", "kine", "-A", "trust", "--no-sync")
+	p.start(t, "-c", "fsync=off")
+	return kineOver("127.0.0.1:" + p.port)
+}
+
+// kineOver is kine's endpoint of a PostgreSQL at an address.
+func kineOver(address string) string {
+	return fmt.Sprintf("postgres://kine@%s/kine?sslmode=disable", address)
 }
 
 // TestKine: what stands in for etcd over PostgreSQL, or SQLite, passes Kubernetes' tests of
