@@ -164,24 +164,30 @@ func (o *impactOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	d := cli.Document{Whole: review, Items: cli.ItemsOf(review.Status.Rows)}
-	if ran != nil {
-		d.Whole, d.Items = ran, append(d.Items, cli.ItemsOf(ran.Ran)...)
-	}
-	if o.output.ForPeople() {
-		if err = o.show(cmd, what, review); err == nil && ran != nil {
-			err = ran.print(cmd.OutOrStdout())
-		}
-	} else {
-		err = o.output.Print(cmd.OutOrStdout(), d)
-	}
-	switch {
+	switch err := o.print(cmd, what, review, ran); {
 	case err != nil:
 		return err
 	case ran != nil:
 		return ran.exit()
 	}
 	return impactExit(&review.Status.Summary)
+}
+
+// print prints a review in the format that was asked for. ran is nil without --ever.
+func (o *impactOptions) print(cmd *cobra.Command, what string, review *answers.ImpactReview, ran *everReview) error {
+	warnUnknown(cmd.ErrOrStderr(), review.Status.Unknowns) // the lines of jsonl do not have it
+	if o.output.ForPeople() {
+		err := o.show(cmd, what, review)
+		if err == nil && ran != nil {
+			err = ran.print(cmd.OutOrStdout())
+		}
+		return err
+	}
+	d := cli.Document{Whole: review, Items: cli.ItemsOf(review.Status.Rows)}
+	if ran != nil {
+		d.Whole, d.Items = ran, append(d.Items, cli.ItemsOf(ran.Ran)...)
+	}
+	return o.output.Print(cmd.OutOrStdout(), d)
 }
 
 // impact has the server review an act.
@@ -301,7 +307,6 @@ func packagesUnknown(review *answers.ImpactReview) bool {
 // show prints a review for people.
 func (o *impactOptions) show(cmd *cobra.Command, what string, review *answers.ImpactReview) error {
 	out, s := cmd.OutOrStdout(), &review.Status.Summary
-	warnUnknown(cmd.ErrOrStderr(), review.Status.Unknowns)
 	fmt.Fprintf(out, "%s: ", printable.Line(what, 0))
 	if s.References == 0 && s.NotAffected == 0 {
 		is, and := "is", ""

@@ -45,3 +45,29 @@ func TestImpactSaysWhatIsUnknown(t *testing.T) {
 		}
 	}
 }
+
+// What is unknown is said in every format: the lines of jsonl have no place for it.
+func TestImpactWarnsInEveryFormat(t *testing.T) {
+	t.Parallel()
+	const why = "no SBOM was read for 4 of 4 images"
+	review := &answers.ImpactReview{Status: answers.ImpactReviewStatus{Unknowns: []answers.UnknownPart{{Part: "packages", Reason: why}}}}
+	for _, format := range []string{"", cli.Wide, "json", "jsonl", "yaml"} {
+		var out, notes strings.Builder
+		o, cmd := &impactOptions{}, &cobra.Command{}
+		o.addCommonFlags(cmd)
+		cmd.SetOut(&out)
+		cmd.SetErr(&notes)
+		cmd.SetContext(t.Context())
+		if format != "" {
+			if err := o.output.Set(format); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := o.print(cmd, "acting", review, nil); err != nil {
+			t.Fatal(err)
+		}
+		if notes.String() != "Warning: "+why+"\n" {
+			t.Errorf("-o %s warns %q", format, notes.String())
+		}
+	}
+}

@@ -68,8 +68,9 @@ the tag in REPOSITORY:TAG@DIGEST, else those of the repository's first 100 tags.
 
 The exit code is 0 if a signature of the image or of such an index is trusted, 1 if
 none is, 2 if that is unknown: no policy covers the image, no signature can be
-judged, or the registry did not answer, and 3 if none is and an exception of the
-policy lets the image through.
+judged, or the registry or the server did not answer, and 3 if none is and an
+exception of the policy lets the image through. -o json prints nothing if the image
+could not be judged at all.
 
 With --all, a running server judges all its images again by the policies in force.
 The server does this by itself when policies change or something expires; --all does

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -330,6 +332,55 @@ func TestVerifyJSON(t *testing.T) {
 	if r.Verified != verdicts.VerifiedTrue || r.Policy != "harbour-master" || len(r.Signatures) != 1 || len(r.Signers) != 1 || !strings.HasPrefix(r.Digest, "sha256:") {
 		t.Errorf("%+v", r)
 	}
+}
+
+// docs/reference/exit-codes.md lists the fields that verify prints for programs, and says which of
+// them are always there.
+func TestVerifyFieldsDocument(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/reference/exit-codes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n### What verify prints for programs\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	quoted := regexp.MustCompile("`([a-z]+)`")
+	var listed, always []string
+	for line := range strings.Lines(section) {
+		if cells := strings.Split(line, "|"); len(cells) == 4 {
+			for _, m := range quoted.FindAllStringSubmatch(cells[1], -1) {
+				listed = append(listed, m[1])
+			}
+		}
+	}
+	_, kept, _ := strings.Cut(section, "A field without a value is left out, except ")
+	kept, _, _ = strings.Cut(kept, ".")
+	for _, m := range quoted.FindAllStringSubmatch(kept, -1) {
+		always = append(always, m[1])
+	}
+	printed := slices.Sorted(maps.Keys(fieldsOf(t, verdictReport{
+		Reference: "r", Digest: "d", Verified: "v", Index: "i", Until: "u", Policy: "p", Spared: []string{"s"}, Signers: []string{"s"},
+		Reason: "r", Message: "m", Signatures: []imagev1.ImageSignature{}, Warnings: []string{"w"},
+	})))
+	if slices.Sort(listed); !slices.Equal(listed, printed) {
+		t.Errorf("the page lists %q, and verify prints %q", listed, printed)
+	}
+	if printed := slices.Sorted(maps.Keys(fieldsOf(t, verdictReport{}))); !slices.Equal(slices.Sorted(slices.Values(always)), printed) {
+		t.Errorf("the page says that %q are always there, and verify prints %q", always, printed)
+	}
+}
+
+// fieldsOf are the fields of an object in JSON.
+func fieldsOf(t *testing.T, object any) (fields map[string]any) {
+	t.Helper()
+	text, err := json.Marshal(object)
+	if err == nil {
+		err = json.Unmarshal(text, &fields)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fields
 }
 
 func TestVerifyMisuse(t *testing.T) {

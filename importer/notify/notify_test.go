@@ -14,7 +14,10 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -84,6 +87,44 @@ func stored(t *testing.T, jobs []Notification) (all []Notification) {
 
 func newJob(to To, payload string) *Job {
 	return &Job{Source: to, Events: []Notification{{To: to, Payload: payload}}}
+}
+
+// The event that docs/reference/notifications.md shows is what the server sends, and the page names
+// each field of an event's data.
+func TestDocumentedEvent(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/reference/notifications.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shown, _ := strings.Cut(string(text), "```json\n")
+	shown, _, _ = strings.Cut(shown, "```")
+	var c cloudEvent
+	d := json.NewDecoder(strings.NewReader(shown))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&c); err != nil {
+		t.Fatalf("%v in\n%s", err, shown)
+	}
+	sequence, err := strconv.ParseInt(c.Sequence, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kind := Kind(strings.TrimPrefix(c.Type, typePrefix))
+	if !slices.Contains(Kinds, kind) {
+		t.Errorf("there are no events of the type %s", c.Type)
+	}
+	n := &Notifier{Options: Options{Source: c.Source}}
+	sent := n.encode(Event{Kind: kind, ID: c.ID, Time: c.Time, Sequence: sequence, Subject: c.Subject, Data: c.Data}, maxText)
+	var got, want any
+	if err := errors.Join(json.Unmarshal([]byte(sent), &got), json.Unmarshal([]byte(shown), &want)); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("the server sends %s, %v, and the page shows\n%s", sent, err, shown)
+	}
+	for field := range reflect.TypeFor[Data]().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if !regexp.MustCompile("`(data\\.)?" + name + "`").Match(text) {
+			t.Errorf("the page does not name %s", name)
+		}
+	}
 }
 
 // An event arrives as CloudEvents and Standard Webhooks have it, with a signature by each secret,

@@ -229,8 +229,8 @@ type Registry struct {
 	RequestsPerSecond float64 `yaml:"requestsPerSecond" example:"0"`
 	// RequestsAtATime is 8 if it is 0, or --jobs if that is more.
 	RequestsAtATime int `yaml:"requestsAtATime" example:"0"`
-	// TokenHosts are token servers elsewhere that may see its credentials, by name; they may have
-	// private addresses.
+	// TokenHosts are the token servers on other hosts that may get its credentials: HOST or HOST:PORT.
+	// They may have private addresses. See importing.md.
 	TokenHosts []string `yaml:"tokenHosts" example:"[auth.example.com]"`
 	// ImmutableTags are patterns of tags that must not move. The longest prefix that has the key
 	// counts; [] is none. See signatures.md.
