@@ -80,9 +80,9 @@ func (o *verifyOptions) sweepDirectory(cmd *cobra.Command) error {
 		swept := make(chan struct{})
 		go func() {
 			defer close(swept)
-			_ = s.Verification.Sweeper.Sweep(ctx, true) // the progress has the error
+			_ = s.Sweeper.Sweep(ctx, true) // the progress has the error
 		}()
 		defer func() { <-swept }()
-		return o.showSweep(cmd, o.dataDir, 1, func(context.Context) (reverify.Progress, error) { return s.Verification.Sweeper.Progress(), nil })
+		return o.showSweep(cmd, o.dataDir, 1, func(context.Context) (reverify.Progress, error) { return s.Sweeper.Progress(), nil })
 	})
 }

@@ -96,7 +96,6 @@ type Peers struct {
 	// end of the pause that a host has requested from this server; at most maxAsked
 	ownPauses   map[string]time.Time
 	otherPauses map[string]time.Time // the same, as other servers report it; at most maxHeard
-	announces   func() string        // nil to tell the others nothing
 }
 
 // peer is a server, as far as this one knows it.
@@ -246,14 +245,8 @@ func readPauses(text string, pause func(host string, d time.Duration)) {
 	}
 }
 
-// mark sets the label and the annotations of this server's Lease.
-func (p *Peers) mark(l *coordinationv1.Lease) error {
-	p.mu.Lock()
-	announces, says := p.announces, ""
-	p.mu.Unlock()
-	if announces != nil {
-		says = announces() // which may call p
-	}
+// mark sets the label and the annotations of this server's Lease, which has a text for the others.
+func (p *Peers) mark(l *coordinationv1.Lease, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l.Labels = map[string]string{leaseLabel: leaseOf}
@@ -264,18 +257,9 @@ func (p *Peers) mark(l *coordinationv1.Lease) error {
 	if pauses := writePauses(p.ownPauses, p.clock.Now()); pauses != "" {
 		l.Annotations[pausedHosts] = pauses
 	}
-	if says != "" && len(says) <= maxAnnounced {
-		l.Annotations[announced] = says
+	if text != "" && len(text) <= maxAnnounced {
+		l.Annotations[announced] = text
 	}
-	return nil
-}
-
-// Announce has a text announced to the other servers with each renewal of the Lease, unless it is
-// empty or has more than 16 KiB. says may be called at any time.
-func (p *Peers) Announce(says func() string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.announces = says
 }
 
 // Announced returns what the other living servers announce.
@@ -315,8 +299,10 @@ func (p *Peers) OnChange(f func()) {
 	p.changed = append(p.changed, f)
 }
 
-// Run makes this server one of the peers while work runs. work must end when ctx is done.
-func (p *Peers) Run(ctx context.Context, client kubernetes.Interface, work func(context.Context) error) error {
+// Run makes this server one of the peers while work runs. work must end when ctx is done. Each
+// renewal of the Lease announces the text that announce returns to the other servers, unless it is
+// empty or has more than 16 KiB. announce is called without locks.
+func (p *Peers) Run(ctx context.Context, client kubernetes.Interface, announce func() string, work func(context.Context) error) error {
 	keeping, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	// Follow only the Leases of servers and of the leader: a list of all Leases fails if it has one
@@ -337,7 +323,10 @@ func (p *Peers) Run(ctx context.Context, client kubernetes.Interface, work func(
 		followed = append(followed, shared)
 	}
 	_, id, _ := strings.Cut(p.self, "_")
-	holder := lease.NewController(p.clock, client, p.self, int32(duration.Seconds()), nil, renewal, leasePrefix+id, metav1.NamespaceSystem, p.mark)
+	holder := lease.NewController(p.clock, client, p.self, int32(duration.Seconds()), nil, renewal, leasePrefix+id, metav1.NamespaceSystem, func(l *coordinationv1.Lease) error {
+		p.mark(l, announce())
+		return nil
+	})
 	for _, shared := range followed {
 		shared.Start(keeping.Done())
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -207,7 +208,10 @@ func start(t *testing.T, client kubernetes.Interface) *running {
 	r := &running{Peers: p, stop: stop, done: make(chan error, 1)}
 	p.OnChange(func() { r.changes.Add(1) })
 	go func() {
-		r.done <- p.Run(ctx, client, func(ctx context.Context) error { <-ctx.Done(); return nil })
+		r.done <- p.Run(ctx, client, func() string {
+			p.Owns("registry.example.com")
+			return "[a loss]"
+		}, func(ctx context.Context) error { <-ctx.Done(); return nil })
 	}()
 	return r
 }
@@ -244,6 +248,9 @@ func TestRun(t *testing.T) {
 		before := b.changes.Load()
 		if x := a.owned(); x == 0 || before == 0 {
 			t.Errorf("after a minute one owns %d keys; changes: %d", x, before)
+		}
+		if says := b.Announced(); !slices.Equal(says, []string{"[a loss]"}) {
+			t.Errorf("one announces %q to the other", says)
 		}
 		a.end(t)
 		synctest.Wait()
@@ -429,20 +436,14 @@ func TestServersShareAHost(t *testing.T) {
 	})
 }
 
-// What a server announces, the others know while it lives; it may ask its Peers for that. A text
-// that is too long is not announced.
+// What a server announces, the others know while it lives. A text that is too long is not
+// announced.
 func TestAnnounced(t *testing.T) {
 	w := newTest(t, 2)
 	says := "[a loss]"
-	w.all[0].Announce(func() string {
-		w.all[0].Owns("registry.example.com")
-		return says
-	})
 	renew := func() {
 		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: leasePrefix + "0"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To(w.all[0].self), RenewTime: &metav1.MicroTime{Time: w.clock.Now()}}}
-		if err := w.all[0].mark(l); err != nil {
-			t.Fatal(err)
-		}
+		w.all[0].mark(l, says)
 		for _, p := range w.all {
 			p.see(l)
 		}

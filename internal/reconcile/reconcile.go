@@ -1,8 +1,8 @@
 // Package reconcile runs background tasks. Each task has a work queue of keys (client-go's), and a
 // [Reconciler] that brings the object of a key up to date:
 //
-//   - [Controller.Add], or a signal, wakes the task. A key that waits already is not added again, and
-//     a key that is added while it is reconciled is reconciled once more after that;
+//   - [Controller.Add], or a signal, wakes the task. A key that waits already is not added again,
+//     and a key that is added while it is reconciled is reconciled once more after that;
 //   - [Controller.Run] starts it, and the end of Run's context stops it;
 //   - a key that failed is tried again with growing pauses, while others go on;
 //   - the number of keys is bounded: further keys are replaced by one that stands for all;
@@ -49,6 +49,21 @@ type Options[K comparable] struct {
 	Retry, MaxRetry time.Duration
 	// Clock is for tests; nil is the real one.
 	Clock clock.WithTicker
+}
+
+// Signal wakes a task, which may not have been made yet: see [Options.Signals]. It is safe for
+// concurrent use.
+type Signal chan struct{}
+
+// NewSignal returns a Signal.
+func NewSignal() Signal { return make(Signal, 1) }
+
+// Send wakes the task. It does not wait: signals that the task has not received yet count as one.
+func (s Signal) Send() {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
 }
 
 // Controller runs a task. It is safe for concurrent use.

@@ -160,7 +160,7 @@ type goneNotifier struct{ *Server }
 func (n goneNotifier) Notify(ctx context.Context, notice queue.Notice) {
 	n.Events.Notify(ctx, notice)
 	if notice.Reason == queue.NoticeGoneFromRegistry {
-		n.Verification.Inventory.RecountRunning()
+		n.Verification.recount.Send()
 	}
 }
 

@@ -24,7 +24,7 @@ func (s *Server) followDrift() error {
 	})
 	s.Usage.OnTags(func(tags []string) {
 		s.drift.Recheck(tags)
-		s.Verification.Inventory.RecountRunning()
+		s.Verification.recount.Send()
 	})
 	s.Tasks = append(s.Tasks, Task{Name: "drift", Run: s.drift.Run})
 	return nil

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/tidewaiter/tidewaiter/importer/queue"
+	"github.com/tidewaiter/tidewaiter/internal/peers"
 )
 
 // lostRegistry is a registry that may have lost its storage, with a sentence for people.
@@ -18,12 +19,8 @@ type lostRegistry struct {
 // announce to each other.
 const maxLosses = 32
 
-// announceLosses returns what this server announces to the others: its losses, as JSON.
-func (p *pushes) announceLosses() string {
-	if p.losses == nil {
-		return ""
-	}
-	own := p.losses()
+// announcement returns what this server announces to the others: its losses, as JSON.
+func announcement(own []queue.Loss) string {
 	if len(own) == 0 {
 		return ""
 	}
@@ -35,12 +32,9 @@ func (p *pushes) announceLosses() string {
 }
 
 // lostRegistries returns the registries that may have lost their storage, by the sweeps of this
-// server and of those that share its store: at most maxLosses of each.
-func (p *pushes) lostRegistries() []lostRegistry {
+// server and of those that share its store: at most maxLosses of each. others may be nil.
+func lostRegistries(own []queue.Loss, others *peers.Peers) []lostRegistry {
 	all := []lostRegistry{}
-	if p == nil || p.losses == nil {
-		return all
-	}
 	add := func(some []queue.Loss) {
 		for _, loss := range some[:min(len(some), maxLosses)] {
 			if !slices.ContainsFunc(all, func(l lostRegistry) bool { return l.Registry == loss.Registry }) {
@@ -48,9 +42,9 @@ func (p *pushes) lostRegistries() []lostRegistry {
 			}
 		}
 	}
-	add(p.losses())
-	if p.peers != nil {
-		for _, text := range p.peers.Announced() {
+	add(own)
+	if others != nil {
+		for _, text := range others.Announced() {
 			var theirs []queue.Loss
 			if json.Unmarshal([]byte(text), &theirs) == nil {
 				add(theirs)

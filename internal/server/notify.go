@@ -90,5 +90,5 @@ func (n tagNotifier) Turned(digest string, image *imagev1.Image, turned []signat
 		return
 	}
 	n.server.runs.Recheck(digest)
-	n.server.Verification.Inventory.RecountRunning()
+	n.server.Verification.recount.Send()
 }

@@ -24,16 +24,14 @@ func (s observer) VerdictChanged(image *imagev1.Image, before, verified string, 
 
 // IndexVerdictChanged has the images that an index lists judged by the index's new verdict.
 func (s observer) IndexVerdictChanged(index *imagev1.Image) {
-	if s.Verification.Sweeper != nil {
-		s.Verification.Sweeper.Follow(index)
-	}
+	s.Verification.requests.Follow(index)
 }
 
 // JudgedAgain logs and records each verdict of an image that changed, whether an import, a sweep or
 // a change of policies caused it. Guarded tags may have waited for the new verdict.
 func (s observer) JudgedAgain(image *imagev1.Image, turned []signatures.Change) {
 	s.recheckRuns(image)
-	s.Verification.Inventory.RecountRunning()
+	s.Verification.recount.Send()
 	s.Events.Turned(image, turned)
 	for _, c := range turned {
 		if verdicts.IsVerified(c.Verified) {

@@ -17,9 +17,9 @@ func (s *Server) followOverwrites() error {
 		return err
 	}
 	meter.Register(meter.Process, overwrittenTags)
-	s.Verification.Overwrites = overwrites.New(overwrites.Options{
-		Client: client, Answers: s.answerer, Notifier: tagNotifier{s.Events, s}, Clock: s.Options.Clock, Gauge: overwrittenTags,
+	s.overwrites = overwrites.New(overwrites.Options{
+		Client: client, Answers: s.answerer, Notifier: tagNotifier{s.Events, s}, Clock: s.Options.Clock, Rules: s.Verification.rules, Gauge: overwrittenTags,
 	})
-	s.Tasks = append(s.Tasks, Task{Name: "overwritten-tags", Run: s.Verification.Overwrites.Run})
+	s.Tasks = append(s.Tasks, Task{Name: "overwritten-tags", Run: s.overwrites.Run})
 	return nil
 }

@@ -26,7 +26,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/config"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/drift"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/imageevents"
+	"github.com/tidewaiter/tidewaiter/internal/controllers/inventory"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/notices"
+	"github.com/tidewaiter/tidewaiter/internal/controllers/overwrites"
+	"github.com/tidewaiter/tidewaiter/internal/controllers/reverify"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/runs"
 	"github.com/tidewaiter/tidewaiter/internal/reconcile"
 	"github.com/tidewaiter/tidewaiter/web"
@@ -58,6 +61,9 @@ type Server struct {
 	tokens       *web.Tokens // of service accounts
 	Events       *imageevents.Recorder
 	Verification *verification
+	Sweeper      *reverify.Sweeper
+	inventory    *inventory.Counter
+	overwrites   *overwrites.Tracker // knows the tags that have moved although they must not; nil without a listener
 	checks       *checks.Checks
 	drift        *drift.Tracker // nil without a listener
 	unverified   *imageevents.Unverified

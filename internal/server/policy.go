@@ -17,31 +17,31 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/config"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/imageevents"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/inventory"
-	"github.com/tidewaiter/tidewaiter/internal/controllers/overwrites"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/reverify"
 	"github.com/tidewaiter/tidewaiter/internal/meter"
+	"github.com/tidewaiter/tidewaiter/internal/reconcile"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/signatures"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
 )
 
-// verification has a server's policies in force, from files and objects, and the sweeper
-// that brings stored verdicts up to date with them.
+// verification has a server's policies in force, from files and objects, and what is to be judged
+// and counted again because of a change. The tasks that do so wait for these signals, and are made
+// later.
 type verification struct {
 	isBroken atomic.Bool // the files, when they were read last
 
-	path    string // of the file or folder of policies; empty when there is none
-	clock   clock.WithTicker
-	files   *policy.Set
-	live    *signatures.Live
-	Keeper  *policyapi.Keeper // nil until assemble
-	Sweeper *reverify.Sweeper // nil until connect
-	// Inventory counts what the sweeper sees; nil until connect.
-	Inventory *inventory.Counter
-	// Overwrites knows the tags that have moved although they must not; nil without a listener.
-	Overwrites *overwrites.Tracker
-	changes    reverify.Changes // of Images, by any writer; nil if they are not followed
+	path   string // of the file or folder of policies; empty when there is none
+	clock  clock.WithTicker
+	files  *policy.Set
+	live   *signatures.Live
+	Keeper *policyapi.Keeper // nil until assemble
+
+	requests *reverify.Requests // of the sweeper
+	recount  reconcile.Signal   // has what runs counted again
+	rules    reconcile.Signal   // has all tags looked at that must not move
+	changes  reverify.Changes   // of Images, by any writer; nil if they are not followed
 }
 
 // tallies count with the same sweep.
@@ -96,8 +96,10 @@ func openVerification(path string, c clock.WithTicker) (*verification, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &verification{path: path, clock: c, files: set, live: signatures.NewLive(set, clock.RealClock{})}
-	return v, nil
+	return &verification{
+		path: path, clock: c, files: set, live: signatures.NewLive(set, clock.RealClock{}),
+		requests: reverify.NewRequests(), recount: reconcile.NewSignal(), rules: reconcile.NewSignal(),
+	}, nil
 }
 
 // Demands is part of find.Demands.
@@ -105,32 +107,28 @@ func (v *verification) Demands(image reference.Reference) (signatures, attestati
 	return v.live.Set().Demands(image)
 }
 
-// resync brings the stored verdicts up to date with the policies in force. Policies that are read
-// before connect need none: everything is judged and counted once after it.
+// resync brings the stored verdicts up to date with the policies in force.
 func (v *verification) resync() {
-	if v.Overwrites != nil {
-		v.Overwrites.Recheck()
-	}
-	if v.Sweeper != nil {
-		v.Inventory.RecountRunning()
-		v.Sweeper.Resync()
-	}
+	v.rules.Send()
+	v.recount.Send()
+	v.requests.Resync()
 }
 
 // connect makes the sweeper, which reads and writes Images with config, and what counts with it.
-func (v *verification) connect(config *restclient.Config, counted inventory.Options) error {
+func (v *verification) connect(config *restclient.Config, counted inventory.Options) (*reverify.Sweeper, *inventory.Counter, error) {
 	images, err := imageclient.New(config)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	counted.Tags, counted.Images = images, images
-	v.Inventory = inventory.New(counted)
-	v.Sweeper = reverify.New(reverify.Options{Images: images, Policies: v.live, Tally: tallies{v.Keeper, v.Inventory}, Changes: v.changes, Registerer: meter.Process})
-	return nil
+	counted.Tags, counted.Images, counted.Recount = images, images, v.recount
+	counter := inventory.New(counted)
+	return reverify.New(reverify.Options{
+		Images: images, Policies: v.live, Tally: tallies{v.Keeper, counter}, Changes: v.changes, Requests: v.requests, Registerer: meter.Process,
+	}), counter, nil
 }
 
 // keepVerdicts keeps policies and verdicts up to date until ctx ends.
-func (v *verification) keepVerdicts(ctx context.Context, events *imageevents.Recorder) error {
+func (v *verification) keepVerdicts(ctx context.Context, sweeper *reverify.Sweeper, events *imageevents.Recorder) error {
 	meter.Register(meter.Process, policyReloads, policyLoaded)
 	policyLoaded.Set(1)
 	var background sync.WaitGroup
@@ -143,7 +141,7 @@ func (v *verification) keepVerdicts(ctx context.Context, events *imageevents.Rec
 	select {
 	case <-ctx.Done():
 	case <-v.Keeper.Ready(): // a verdict without some policies would have to be judged twice
-		v.Sweeper.Run(ctx)
+		sweeper.Run(ctx)
 	}
 	return nil
 }

@@ -56,10 +56,7 @@ type pushes struct {
 	newImporter func(*config.Config) (*importer.Importer, error)
 	packages    importer.PackageStore // of every importer, once there is a worker
 	mirrors     atomic.Pointer[config.OtherNames]
-	config      atomic.Pointer[config.Config]  // as it was read last
-	sweep       func(queue.SweepOptions) error // replaces what is swept
-	losses      func() []queue.Loss            // nil until there is a worker
-	records     func(config.Records)           // replaces what is kept of what ran
+	config      atomic.Pointer[config.Config] // as it was read last
 	// runs imports, and sends sends notifications; they know which hosts are left alone. Both are nil
 	// until they are made.
 	runs  atomic.Pointer[runner.Runner[push.Source, push.Event]]
@@ -286,11 +283,9 @@ func (p *pushes) worker(client *restclient.Config, notifier queue.Notifier, pods
 	}
 	if p.peers != nil {
 		o.Owners = p.peers
-		p.peers.Announce(p.announceLosses)
 	}
 	worker, err := queue.New(o)
 	if err == nil {
-		p.sweep, p.losses = worker.ReplaceSweep, worker.Losses
 		p.runs.Store(worker.Runner)
 	}
 	return worker, err

@@ -17,7 +17,7 @@ const configInterval = 10 * time.Second
 
 // followConfig applies changes of the configuration file until ctx is done. It logs changes in
 // sections that need a restart. A file with mistakes, or without its end, changes nothing.
-func (s *Server) followConfig(ctx context.Context) error {
+func (s *Server) followConfig(ctx context.Context, worker *queue.Worker) error {
 	current, reported := s.Config, ""
 	poll := trusted.Poll{InForce: trusted.Contents{current.Path(): current.Content()}}
 	for {
@@ -26,7 +26,7 @@ func (s *Server) followConfig(ctx context.Context) error {
 			return nil
 		case <-s.Options.Clock.After(configInterval):
 		}
-		next, settled, err := s.pushes.look(&poll, current, s.Options.Isolated)
+		next, settled, err := s.pushes.look(&poll, current, s.Options.Isolated, reloaded{worker, s})
 		if !settled {
 			continue
 		}
@@ -37,15 +37,29 @@ func (s *Server) followConfig(ctx context.Context) error {
 		case err == nil && (next != current || reported != ""):
 			current, reported = next, ""
 			s.notices.Wake()
-			s.Verification.Overwrites.Recheck()
+			s.Verification.rules.Send()
 			restart := strings.Join(config.Changed(s.Config, current)[""], " ")
 			slog.Warn("The configuration was read again", "file", current.Path(), "receivers", len(current.Receivers), "waitsForRestart", restart)
 		}
 	}
 }
 
+// reloadable takes over sections of the configuration beside [pushes].
+type reloadable interface {
+	ReplaceSweep(o queue.SweepOptions) error
+	keepRecords(c config.Records)
+}
+
+// reloaded is what a server has of them.
+type reloaded struct {
+	*queue.Worker
+	server *Server
+}
+
+func (r reloaded) keepRecords(c config.Records) { r.server.keepRecords(c) }
+
 // look reads the file of a configuration again, and reloads it if it has settled and is not cut.
-func (p *pushes) look(poll *trusted.Poll, current *config.Config, isolated bool) (next *config.Config, settled bool, err error) {
+func (p *pushes) look(poll *trusted.Poll, current *config.Config, isolated bool, others reloadable) (next *config.Config, settled bool, err error) {
 	data, err := config.Read(current.Path())
 	if err != nil {
 		return nil, poll.Settled(nil, err.Error()), err
@@ -57,7 +71,7 @@ func (p *pushes) look(poll *trusted.Poll, current *config.Config, isolated bool)
 	if err := poll.Cut(now); err != nil {
 		return nil, true, err
 	}
-	if next, err = p.reload(current, data, isolated); err == nil {
+	if next, err = p.reload(current, data, isolated, others); err == nil {
 		poll.InForce = now
 	}
 	return next, true, err
@@ -66,7 +80,7 @@ func (p *pushes) look(poll *trusted.Poll, current *config.Config, isolated bool)
 // reload applies the reloadable keys of data, the changed content of the configuration file. It
 // returns the configuration in data, or current if they are equal. Running imports keep the
 // configuration with which they began.
-func (p *pushes) reload(current *config.Config, data []byte, isolated bool) (*config.Config, error) {
+func (p *pushes) reload(current *config.Config, data []byte, isolated bool, others reloadable) (*config.Config, error) {
 	next, err := config.Parse(current.Path(), data)
 	if err != nil {
 		return nil, err
@@ -101,12 +115,12 @@ func (p *pushes) reload(current *config.Config, data []byte, isolated bool) (*co
 		return nil, next.NotifyFault(err)
 	}
 	if changed["sweep"] != nil {
-		if err := p.sweep(queue.SweepOptions(next.Sweep)); err != nil {
+		if err := others.ReplaceSweep(queue.SweepOptions(next.Sweep)); err != nil {
 			return nil, next.Fault("sweep", err)
 		}
 	}
 	if changed["records"] != nil {
-		p.records(next.Records)
+		others.keepRecords(next.Records)
 	}
 	p.config.Store(next)
 	if changed["importer"] != nil {

@@ -16,6 +16,16 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
 
+// takenOver is a reloadable that keeps what it is given.
+type takenOver struct {
+	swept queue.SweepOptions
+	kept  config.Records
+}
+
+func (o *takenOver) ReplaceSweep(swept queue.SweepOptions) error { o.swept = swept; return nil }
+
+func (o *takenOver) keepRecords(kept config.Records) { o.kept = kept }
+
 // What is marked so in the configuration is that of the changed file at once. A mistake anywhere in
 // the file changes nothing, and what else changed is known to wait for a restart.
 func TestReload(t *testing.T) {
@@ -47,12 +57,8 @@ func TestReload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var swept queue.SweepOptions
-	var kept config.Records
-	p := &pushes{
-		handler: handler, notifier: notifier, sweep: func(o queue.SweepOptions) error { swept = o; return nil },
-		records: func(r config.Records) { kept = r },
-	}
+	others := &takenOver{}
+	p := &pushes{handler: handler, notifier: notifier}
 	p.newImporter = func(c *config.Config) (*importer.Importer, error) {
 		return NewPushImporter(c, nil, Options{Isolated: true}, nil)
 	}
@@ -116,11 +122,11 @@ func TestReload(t *testing.T) {
 		write("config.yaml", step.text)
 		im := p.importer.Load()
 		var poll trusted.Poll
-		if _, settled, err := p.look(&poll, current, true); settled || err != nil {
+		if _, settled, err := p.look(&poll, current, true, others); settled || err != nil {
 			t.Errorf("%q: the first look counts: %v", step.text, err)
 		}
 		poll.InForce = trusted.Contents{current.Path(): current.Content()}
-		next, settled, err := p.look(&poll, current, true)
+		next, settled, err := p.look(&poll, current, true, others)
 		if !settled {
 			t.Errorf("%q: the second look does not count", step.text)
 		}
@@ -138,14 +144,14 @@ func TestReload(t *testing.T) {
 		if got := p.importer.Load() != im; got != step.importer {
 			t.Errorf("%q: another importer: %t", step.text, got)
 		}
-		if swept.Every != current.Sweep.Every {
-			t.Errorf("%q: it is swept every %v", step.text, swept.Every)
+		if others.swept.Every != current.Sweep.Every {
+			t.Errorf("%q: it is swept every %v", step.text, others.swept.Every)
 		}
 		if got := p.config.Load().Immutable(tag); (got != "") != strings.Contains(string(current.Content()), "immutableTags") {
 			t.Errorf("%q: the tag must not move by %q", step.text, got)
 		}
-		if kept != current.Records {
-			t.Errorf("%q: records are kept for %+v", step.text, kept)
+		if others.kept != current.Records {
+			t.Errorf("%q: records are kept for %+v", step.text, others.kept)
 		}
 		if got := len(p.notifier.Receivers()); got != len(current.Notify) {
 			t.Errorf("%q: %d are told", step.text, got)

@@ -48,6 +48,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/streams"
 	"github.com/tidewaiter/tidewaiter/importer"
 	"github.com/tidewaiter/tidewaiter/importer/checks"
+	"github.com/tidewaiter/tidewaiter/importer/queue"
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 	"github.com/tidewaiter/tidewaiter/internal/config"
 	"github.com/tidewaiter/tidewaiter/internal/controllers/feeder"
@@ -222,7 +223,7 @@ func (s *Server) loadPolicies(ctx context.Context) error {
 }
 
 // connectVerification prepares to judge, compare and count what is stored.
-func (s *Server) connectVerification(context.Context) error {
+func (s *Server) connectVerification(context.Context) (err error) {
 	o := inventory.Options{Pods: podVerdicts{s}, Use: s.answerer.Use, Gone: goneImages, Verified: runningPods, Clock: clock.RealClock{}}
 	if s.listener != nil {
 		if err := s.followDrift(); err != nil {
@@ -230,7 +231,8 @@ func (s *Server) connectVerification(context.Context) error {
 		}
 		o.Drift = s.drift
 	}
-	return s.Verification.connect(s.Web.ClientConfig(), o)
+	s.Sweeper, s.inventory, err = s.Verification.connect(s.Web.ClientConfig(), o)
+	return err
 }
 
 // openToNetwork adds the parts that only a listening server has.
@@ -238,9 +240,14 @@ func (s *Server) openToNetwork(context.Context) error {
 	if s.listener == nil {
 		return nil
 	}
-	s.handleAdmin()
 	meter.Register(meter.Process, goneImages, runningPods)
-	return errors.Join(s.addTasks(), s.feedQueue(), s.followOverwrites(), s.measureTags(), s.writeEndpointFiles())
+	worker, err := s.pushes.worker(s.Web.ClientConfig(), goneNotifier{s}, s.admitter, runningImages{s}, s.followed)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(s.addTasks(worker), s.feedQueue(), s.followOverwrites(), s.measureTags(), s.writeEndpointFiles())
+	s.handleAdmin(worker)
+	return err
 }
 
 // writeEndpointFiles writes down where the server is, for commands that look for it. The server
@@ -537,11 +544,7 @@ func (s *Server) checkEtcd(r *http.Request) error {
 	return s.DB.CatchUp(ctx, 0)
 }
 
-func (s *Server) addTasks() error {
-	worker, err := s.pushes.worker(s.Web.ClientConfig(), goneNotifier{s}, s.admitter, runningImages{s}, s.followed)
-	if err != nil {
-		return err
-	}
+func (s *Server) addTasks(worker *queue.Worker) error {
 	s.serveHealth(worker)
 	// A second server in one process, as in tests, is not in the metrics.
 	_ = legacyregistry.Registerer().Register(s.DB)
@@ -561,7 +564,9 @@ func (s *Server) addTasks() error {
 			return err
 		}
 		alone := imports
-		imports = func(ctx context.Context) error { return s.pushes.peers.Run(ctx, client, alone) }
+		imports = func(ctx context.Context) error {
+			return s.pushes.peers.Run(ctx, client, func() string { return announcement(worker.Losses()) }, alone)
+		}
 		s.pushes.peers.OnChange(func() { s.etcd.Compress(s.pushes.peers.AllReadCompressed()) })
 	}
 	// If several servers run the same task, they do no harm: the task writes only differences. Each
@@ -569,9 +574,8 @@ func (s *Server) addTasks() error {
 	// their workloads need. Kubernetes' controllers, which are not tasks, also run at each server:
 	// they do not elect a leader.
 	s.keepRecords(s.Config.Records)
-	s.pushes.records = s.keepRecords
 	s.Tasks = append(s.Tasks,
-		Task{Name: "policies", Run: func(ctx context.Context) error { return s.Verification.keepVerdicts(ctx, s.Events) }},
+		Task{Name: "policies", Run: func(ctx context.Context) error { return s.Verification.keepVerdicts(ctx, s.Sweeper, s.Events) }},
 		Task{Name: "pushes", Run: imports},
 		Task{Name: "pushes-metrics", Run: worker.WatchDepth},
 		Task{Name: "notifications-metrics", Run: sends.WatchDepth},
@@ -580,7 +584,7 @@ func (s *Server) addTasks() error {
 		Task{Name: "promotions", Run: s.promotions.Run},
 		Task{Name: "followed-tags", Run: (&feeder.Streams{Followed: s.followed, Queue: s.pushes.spool}).Run, One: true},
 		Task{Name: "clusters", Run: func(ctx context.Context) error { return s.clusters.Run(ctx, s.runs) }},
-		Task{Name: "counts", Run: s.Verification.Inventory.Run},
+		Task{Name: "counts", Run: s.inventory.Run},
 		Task{Name: "records", Run: s.runs.Run, One: true},
 	)
 	if s.etcd != nil {
@@ -596,7 +600,7 @@ func (s *Server) addTasks() error {
 		}})
 	}
 	if s.Options.ConfigFile != "" {
-		s.Tasks = append(s.Tasks, Task{Name: "config", Run: s.followConfig})
+		s.Tasks = append(s.Tasks, Task{Name: "config", Run: func(ctx context.Context) error { return s.followConfig(ctx, worker) }})
 	}
 	if s.pushes.plain != nil {
 		s.Tasks = append(s.Tasks, Task{Name: "hooks", Run: func(ctx context.Context) error { return s.pushes.servePlain(ctx, s.Web.Hooks()) }})
@@ -632,12 +636,12 @@ func (s *Server) keepStreams(ctx context.Context) error {
 }
 
 // handleAdmin serves administrators beside the Kubernetes API.
-func (s *Server) handleAdmin() {
+func (s *Server) handleAdmin(worker *queue.Worker) {
 	s.Web.Handle(admin.UserPath, admin.User())
-	s.Web.Handle(admin.VerificationPath, admin.Verification(s.Verification.Sweeper))
+	s.Web.Handle(admin.VerificationPath, admin.Verification(s.Sweeper))
 	s.Web.Handle(admin.SpoolPath, admin.Spool(s.pushes.administered()))
 	s.Web.Handle(admin.ImportsPath, admin.Imports(s.pushes.ask))
-	s.Web.Handle(admin.SummaryPath, admin.Get(s.summary))
+	s.Web.Handle(admin.SummaryPath, admin.Get(func(query url.Values) (summary, error) { return s.summary(query, worker) }))
 	s.Web.Handle(admin.ReceiversPath, admin.Get(func(url.Values) (receivers, error) { return s.pushes.heard(), nil }))
 }
 
@@ -656,18 +660,18 @@ type summary struct {
 // maxOverwritten is how many tags the summary names.
 const maxOverwritten = 100
 
-func (s *Server) summary(query url.Values) (all summary, err error) {
-	all.Summary = s.Verification.Inventory.Summary()
-	if named, n, known := s.Verification.Overwrites.Tags(maxOverwritten); known {
+func (s *Server) summary(query url.Values, worker *queue.Worker) (all summary, err error) {
+	all.Summary = s.inventory.Summary()
+	if named, n, known := s.overwrites.Tags(maxOverwritten); known {
 		all.Overwritten, all.OverwrittenTags = &n, named
 	}
-	all.LostRegistries = s.pushes.lostRegistries()
+	all.LostRegistries = lostRegistries(worker.Losses(), s.pushes.peers)
 	clientCA := ""
 	if own := s.authentication().ClientCert; s.cluster == nil && own != nil {
 		clientCA = own.ClientCA
 	}
 	all.Certificates = s.Credentials.Certificates(clientCA)
-	all.First, err = s.Verification.Inventory.First(query.Get("first"), inventory.Among{Verified: query.Get("verified"), Used: query.Get("used") == "true"})
+	all.First, err = s.inventory.First(query.Get("first"), inventory.Among{Verified: query.Get("verified"), Used: query.Get("used") == "true"})
 	return all, err
 }
 

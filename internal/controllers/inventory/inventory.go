@@ -111,8 +111,8 @@ type Counter struct {
 	current *count               // the count in progress; nil between counts
 }
 
-// Options of a Counter: what it reads, and the gauges that it sets. All but Use and Drift are
-// required for Run; the others for the counts of a sweep are none.
+// Options of a Counter: what it reads, and the gauges that it sets. All but Use, Drift and Recount
+// are required for Run; the others for the counts of a sweep are none.
 type Options struct {
 	Tags   Tags
 	Images Images
@@ -121,6 +121,8 @@ type Options struct {
 	Use Use
 	// Drift counts the pods that run another image than their tag leads to; nil if nothing does.
 	Drift Drift
+	// Recount has what runs counted again soon.
+	Recount reconcile.Signal
 	// Gone and Verified are set by each count of what runs.
 	Gone, Verified *metrics.GaugeVec
 	Clock          clock.WithTicker
@@ -135,7 +137,7 @@ const (
 // New returns a Counter.
 func New(o Options) *Counter {
 	c := &Counter{o: o, due: map[string]time.Time{}}
-	c.queue = reconcile.New(c, reconcile.Options[string]{Task: "counting", Workers: 2, Clock: o.Clock})
+	c.queue = reconcile.New(c, reconcile.Options[string]{Task: "counting", Workers: 2, Signals: map[string]<-chan struct{}{running: o.Recount}, Clock: o.Clock})
 	return c
 }
 
@@ -192,7 +194,7 @@ func (c *Counter) End(err error) {
 		s := c.last.summary()
 		s.ImagesAsOf, s.PushesAsOf, s.Pushes = &now, c.now.PushesAsOf, c.now.Pushes
 		c.now, c.first = s, c.last.ranks.first(c.used)
-		c.RecountRunning()
+		c.recountRunning()
 	} else {
 		c.last = nil
 	}
@@ -216,7 +218,7 @@ func (c *Counter) Summary() Summary {
 	now.Running = c.running
 	if c.o.Pods != nil && len(now.Running.Unknown) == 0 {
 		if now.Running.Unknown = c.o.Pods.StaleReasons(); len(now.Running.Unknown) > 0 {
-			c.RecountRunning()
+			c.recountRunning()
 		}
 	}
 	return now
@@ -224,7 +226,7 @@ func (c *Counter) Summary() Summary {
 
 // Run counts pushes on request, and what runs, until ctx is done.
 func (c *Counter) Run(ctx context.Context) error {
-	c.RecountRunning()
+	c.recountRunning()
 	return c.queue.Run(ctx)
 }
 

@@ -60,8 +60,8 @@ func NewVerdictsGauge() *metrics.GaugeVec {
 	return meter.GaugeVec("", "running_pods", "Known pods by the verdicts on what their containers name, by the policies that count for their namespaces. A pod counts under every verdict that one of its containers has. Absent while that could not be counted.", "verified")
 }
 
-// RecountRunning counts what runs soon. It does not wait.
-func (c *Counter) RecountRunning() { c.queue.Add(running) }
+// recountRunning counts what runs soon. It does not wait.
+func (c *Counter) recountRunning() { c.queue.Add(running) }
 
 // Pods reads the pods.
 type Pods interface {

@@ -131,7 +131,7 @@ func TestRunningIsCounted(t *testing.T) {
 		time.Sleep(minRest + time.Second)
 		expect("nothing", 0, "0")
 		images.set(1, nil)
-		c.RecountRunning()
+		c.recountRunning()
 		time.Sleep(minRest + time.Second)
 		expect("asked for", 1, "1")
 		images.set(1, nil, "cluster prod is away")

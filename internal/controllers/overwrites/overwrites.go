@@ -60,6 +60,8 @@ type Options struct {
 	Answers  Answers
 	Notifier Notifier
 	Clock    clock.WithTicker
+	// Rules is sent when rules may have changed: the Tracker then looks at all tags soon.
+	Rules reconcile.Signal
 	// Gauge has the number of such tags; see [NewGauge].
 	Gauge *metrics.Gauge
 }
@@ -94,7 +96,7 @@ const (
 // New returns a Tracker. It knows nothing until Run.
 func New(o Options) *Tracker {
 	t := &Tracker{Options: o, started: o.Clock.Now(), found: map[string]Tag{}}
-	t.queue = reconcile.New(t, reconcile.Options[string]{Task: "looking at tags that must not move", Max: maxWaiting, All: all, Clock: o.Clock})
+	t.queue = reconcile.New(t, reconcile.Options[string]{Task: "looking at tags that must not move", Max: maxWaiting, All: all, Signals: map[string]<-chan struct{}{all: o.Rules}, Clock: o.Clock})
 	return t
 }
 
@@ -102,9 +104,6 @@ func New(o Options) *Tracker {
 func NewGauge() *metrics.Gauge {
 	return meter.Gauge("", "overwritten_tags", "Tags that have moved although the configuration or a policy forbids that, until somebody accepts the move or they move back.")
 }
-
-// Recheck makes the Tracker look at all tags soon, because rules may have changed.
-func (t *Tracker) Recheck() { t.queue.Add(all) }
 
 // Tags returns the tags that moved last, at most most, and how many there are. known is false until
 // all tags have been read once.

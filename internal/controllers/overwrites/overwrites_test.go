@@ -20,6 +20,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/controllers/overwrites"
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/reconcile"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/signatures"
 )
@@ -154,9 +155,9 @@ func TestTracker(t *testing.T) {
 	w.lead(t, "latest", "1", begun.Add(-time.Hour))
 	w.lead(t, "latest", "2", begun.Add(-time.Minute))
 	clock := testingclock.NewFakeClock(begun)
-	told := make(chan string, 100)
+	told, rules := make(chan string, 100), reconcile.NewSignal()
 	tracker := overwrites.New(overwrites.Options{
-		Client: w, Answers: w, Clock: clock, Gauge: overwrites.NewGauge(),
+		Client: w, Answers: w, Clock: clock, Rules: rules, Gauge: overwrites.NewGauge(),
 		Notifier: notices{told, w.turned},
 	})
 	if _, _, known := tracker.Tags(1); known {
@@ -209,7 +210,7 @@ func TestTracker(t *testing.T) {
 	w.mu.Lock()
 	w.rules = "latest"
 	w.mu.Unlock()
-	tracker.Recheck()
+	rules.Send()
 	want := []string{"2 latest True False", "2 v1 False True"}
 	for range 2 { // in either order
 		select {
@@ -240,8 +241,9 @@ func TestMovedBackUnseen(t *testing.T) {
 	w := &world{tags: map[string]*imagev1.ImageTag{}, rules: "v1", turned: make(chan string, 100)}
 	w.lead(t, "v1", "1", begun.Add(-2*time.Hour))
 	w.lead(t, "v1", "2", begun.Add(-time.Hour))
+	rules := reconcile.NewSignal()
 	tracker := overwrites.New(overwrites.Options{
-		Client: w, Answers: w, Clock: testingclock.NewFakeClock(begun), Gauge: overwrites.NewGauge(),
+		Client: w, Answers: w, Clock: testingclock.NewFakeClock(begun), Rules: rules, Gauge: overwrites.NewGauge(),
 		Notifier: notices{make(chan string, 100), w.turned},
 	})
 	ctx, stop := context.WithCancel(t.Context())
@@ -254,7 +256,7 @@ func TestMovedBackUnseen(t *testing.T) {
 	w.mu.Lock()
 	delete(w.tags, "v1")
 	w.mu.Unlock()
-	tracker.Recheck()
+	rules.Send()
 	if got := <-w.turned; got != "2" {
 		t.Errorf("after it moved back, what has image %s turned", got)
 	}

@@ -31,12 +31,6 @@ type followers struct {
 	lost bool
 }
 
-// Follow queues the images that an index lists, to be judged again. It does not wait for that.
-func (s *Sweeper) Follow(index *imagev1.Image) {
-	s.followers.add(index, nil)
-	s.tasks.Add(follow)
-}
-
 // check has the images judged again that a verified index lists and that are not verified: the
 // server may have stopped after it judged the index. If image is not a verified index, check does
 // nothing.

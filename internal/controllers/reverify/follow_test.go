@@ -58,7 +58,7 @@ func TestMoreFollowersThanCanWait(t *testing.T) {
 	if err := s.pages(t.Context(), false, 0); err != nil || asked != page+maxFollowers {
 		t.Errorf("a sweep judges %d of them after a page, %v", asked-page, err)
 	}
-	if !s.everything || !s.asked {
+	if !s.everything || !s.asked.Load() {
 		t.Error("an image that did not follow its index keeps its verdict until policies change")
 	}
 }

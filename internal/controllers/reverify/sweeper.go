@@ -124,6 +124,8 @@ type Options struct {
 	Tally Tally
 	// Changes reports the Images that Tally counts again between sweeps.
 	Changes Changes
+	// Requests are those of other parts of the server; nil for none but the Sweeper's own.
+	Requests *Requests
 	// Clock is for tests; nil is the real one.
 	Clock clock.WithTicker
 	// Registerer gets the metrics; may be nil.
@@ -132,6 +134,7 @@ type Options struct {
 
 // Sweeper keeps verdicts up to date. New makes one.
 type Sweeper struct {
+	*Requests
 	images  Images
 	judge   Judge
 	tally   Tally
@@ -148,8 +151,6 @@ type Sweeper struct {
 	took       time.Duration // how long the last sweep took
 	failed     bool          // the last sweep failed for some Images
 	everything bool          // the next sweep judges all Images
-	asked      bool          // a sweep is due, and begins without pauses
-	followers  followers
 }
 
 // task is what a Sweeper does; one at a time.
@@ -164,13 +165,15 @@ const (
 // New makes a Sweeper.
 func New(o Options) *Sweeper {
 	s := &Sweeper{
-		images: o.Images, judge: o.Policies, tally: o.Tally, changes: o.Changes, clock: cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{}),
-		followers: followers{waiting: map[string][]string{}}, metrics: newMetrics(o.Registerer),
-		pending: pending{names: map[string]struct{}{}, own: map[string]int64{}, cost: firstCost},
+		Requests: o.Requests, images: o.Images, judge: o.Policies, tally: o.Tally, changes: o.Changes, clock: cmp.Or[clock.WithTicker](o.Clock, clock.RealClock{}),
+		metrics: newMetrics(o.Registerer), pending: pending{names: map[string]struct{}{}, own: map[string]int64{}, cost: firstCost},
 	}
-	tasks := reconcile.Options[task]{Task: "verifying signatures again", Retry: retryAfter, Clock: s.clock}
+	if s.Requests == nil {
+		s.Requests = NewRequests()
+	}
+	tasks := reconcile.Options[task]{Task: "verifying signatures again", Retry: retryAfter, Clock: s.clock, Signals: map[task]<-chan struct{}{sweep: s.toSweep, follow: s.toFollow}}
 	if s.changes != nil {
-		tasks.Signals = map[task]<-chan struct{}{count: s.changes.Ready()}
+		tasks.Signals[count] = s.changes.Ready()
 	}
 	s.tasks = reconcile.New(s, tasks)
 	return s
@@ -179,15 +182,11 @@ func New(o Options) *Sweeper {
 // Trigger requests a sweep that judges all Images, even those whose verdicts seem to be up to date.
 // It returns the sweep's number and does not wait. It is always a new sweep, because a running one
 // may be past Images that must be judged again.
-func (s *Sweeper) Trigger() (sweep int64) { return s.ask(true) }
-
-// Resync is Trigger for a sweep that judges only Images whose verdicts may be out of date.
-func (s *Sweeper) Resync() (sweep int64) { return s.ask(false) }
-
-func (s *Sweeper) ask(everything bool) (number int64) {
+func (s *Sweeper) Trigger() (number int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.everything, s.asked = s.everything || everything, true
+	s.everything = true
+	s.asked.Store(true)
 	s.tasks.Add(sweep)
 	return s.progress.Sweep + 1
 }
@@ -207,6 +206,7 @@ func (s *Sweeper) Run(ctx context.Context) {
 	s.mu.Lock()
 	s.ended = time.Time{}
 	s.mu.Unlock()
+	s.asked.Store(false) // the first sweep judges by what is in force now
 	s.tasks.Add(sweep)
 	_ = s.tasks.Run(ctx)
 }
@@ -244,7 +244,7 @@ func (s *Sweeper) untilSweep() time.Duration {
 	defer s.mu.Unlock()
 	at := s.ended.Add(DefaultResync)
 	switch {
-	case s.asked:
+	case s.asked.Load():
 		return 0
 	case s.failed:
 		at = s.ended.Add(retryAfter)
@@ -267,8 +267,7 @@ var errUnreadable = errors.New("images are damaged and keep their verdicts; the 
 func (s *Sweeper) Sweep(ctx context.Context, everything bool) error {
 	s.mu.Lock()
 	everything, s.everything = everything || s.everything, false
-	asked := s.asked
-	s.asked = false
+	asked := s.asked.Swap(false)
 	s.progress = Progress{Sweep: s.progress.Sweep + 1, Running: true, Verified: map[string]int64{}, Verdicts: map[string]int64{}}
 	s.next = time.Time{}
 	clear(s.pending.own)
