@@ -95,7 +95,8 @@ e2e-image: ## Make the container image and a release, run and import them; the f
 
 .PHONY: nightly
 nightly: FUZZTIME = 2m
-nightly: ## Run what takes hours: Kubernetes' specs, KWOK, kine, osv-scanner, an hour of faults, the other architecture, fuzzing
+nightly: ## Run what takes hours: every question at every door, Kubernetes' specs, KWOK, kine, osv-scanner, an hour of faults, the other architecture, fuzzing
+	$(GO) test ./cmd/tidewaiter -run '^(TestOneQuestionHasOneAnswer|TestBothSidesHaveOneAnswer|TestFloods|TestStoredReadsAnswerAsDecodedOnes)$$' -count=1 -timeout 3h -v -exhaustive -worlds "1,2,3,4,$$(date +%s)"
 	$(GO) run -C e2e ./tools
 	$(GO) run -C e2e ./tools e2e.test kwok kine osv-scanner
 	$(GO) test -C e2e/differential -tags nightly -count=1 -v ./advisories

@@ -120,8 +120,34 @@ func (q *questions) prune(args ...string) map[string]prune.Decision {
 // allVerdicts are the words of verdicts.
 var allVerdicts = verdicts.All
 
-// askLists asks the table of images and its selectors, the table of tags, and prune. Selectors take
-// references that name a registry, and whole digests.
+// askListsByReference asks the table of images and its selectors by a reference that names its
+// registry.
+func (q *questions) askListsByReference(one question, text string, answer *answers.Answer) {
+	q.t.Helper()
+	digest := q.digests[one.called]
+	wrong := func(door string, got any) {
+		q.t.Helper()
+		q.t.Errorf("%s of %q says %v, want %s %s", door, text, got, one.called, one.verified)
+	}
+	cell := cellOf(one.verified)
+	named := "references=" + text
+	rows := q.table("images", named)
+	host, path := q.registry.Host, "/"+one.repository
+	if len(rows) != 1 || rows[0]["Name"] != digest || rows[0]["Verdict"] != cell || rows[0]["Repository"] != host+path ||
+		one.tag != "" && rows[0]["Tags"] != one.tag || rows[0]["Pods"] != answers.PodsCell(answer) || rows[0]["Verdicts"] != one.verified+"@"+answer.Verdict.Reference {
+		wrong("the table", rows)
+	}
+	for _, verdict := range q.words("signatures.verified=", one.verified) {
+		if got := q.selected(named + ",signatures.verified=" + verdict); (verdict == one.verified) != (len(got) == 1 && got[0] == digest) || len(got) > 1 {
+			wrong("the selector signatures.verified="+verdict, got)
+		}
+		if got := q.selected(named + ",signatures.verified!=" + verdict); (verdict != one.verified) != (len(got) == 1 && got[0] == digest) || len(got) > 1 {
+			wrong("the selector signatures.verified!="+verdict, got)
+		}
+	}
+}
+
+// askLists asks the selectors of a repository, the table of tags, and prune.
 func (q *questions) askLists(one question, text string, answer *answers.Answer) {
 	q.t.Helper()
 	digest := q.digests[one.called]
@@ -129,42 +155,19 @@ func (q *questions) askLists(one question, text string, answer *answers.Answer) 
 		q.t.Helper()
 		q.t.Errorf("%s of %q says %v, want %s %s", door, text, got, one.called, one.verified)
 	}
-	if text = strings.TrimSpace(text); isPullable(text) {
-		q.doors["table"]++
-		cell := cellOf(one.verified)
-		named := "references=" + text
-		rows := q.table("images", named)
-		host, path := q.registry.Host, "/"+one.repository
-		if len(rows) != 1 || rows[0]["Name"] != digest || rows[0]["Verdict"] != cell || rows[0]["Repository"] != host+path ||
-			one.tag != "" && rows[0]["Tags"] != one.tag || rows[0]["Pods"] != answers.PodsCell(answer) || rows[0]["Verdicts"] != one.verified+"@"+answer.Verdict.Reference {
-			wrong("the table", rows)
-		}
-		q.doors["selector"]++
-		for _, verdict := range allVerdicts {
-			if got := q.selected(named + ",signatures.verified=" + verdict); (verdict == one.verified) != (len(got) == 1 && got[0] == digest) || len(got) > 1 {
-				wrong("the selector signatures.verified="+verdict, got)
-			}
-			if got := q.selected(named + ",signatures.verified!=" + verdict); (verdict != one.verified) != (len(got) == 1 && got[0] == digest) || len(got) > 1 {
-				wrong("the selector signatures.verified!="+verdict, got)
-			}
-		}
-	}
 	if one.tag == "" {
-		q.doors["selector of a repository"]++
-		for _, verdict := range allVerdicts {
+		for _, verdict := range q.words("signatures.verified of a repository=", one.verified) {
 			got := q.selected("references=" + q.registry.Host + "/" + one.repository + ",metadata.name=" + digest + ",signatures.verified=" + verdict)
 			if (verdict == one.verified) != (len(got) == 1) {
 				wrong("the selector of the repository and signatures.verified="+verdict, got)
 			}
 		}
-	} else {
-		q.doors["imagetags"]++ // says where the tag leads, and nothing of verdicts
+	} else { // says where the tag leads, and nothing of verdicts
 		rows := q.table("namespaces/default/imagetags", "reference="+answer.Meaning.Reference)
 		if len(rows) != 1 || rows[0]["Image"] != reference.ShortDigest(digest) || strings.HasPrefix(rows[0]["Checked"], "ok") != (one.unknown != "checked") || rows[0]["Outdated"] != fmt.Sprint(one.outdated) {
 			wrong("the table of imagetags", rows)
 		}
 	}
-	q.doors["prune"]++
 	d := q.pruned[digest]
 	needed := answer.Running.Pods > 0 || len(answer.NeededBy) > 0 || len(answer.Meaning.Tags) > 0 || len(answer.Meaning.Indexes) > 0
 	if needed != (d.Decision == prune.Keep) || d.Reason == annotation.UnknownReason {
@@ -179,7 +182,6 @@ func (q *questions) askLost(one question, text string, answer *answers.Answer) {
 		q.t.Helper()
 		q.t.Errorf("%s of %q says %v, want that it is gone", door, text, got)
 	}
-	q.doors["review"]++
 	if answer.State != one.state || answer.Verdict != nil || answer.Meaning.Digest != "" || answer.Checked.Registry != answers.Lost || len(answer.Previous) == 0 || answer.Previous[0].Digest != q.digests[one.called] {
 		wrong("the review", fmt.Sprintf("%+v", answer))
 	}
@@ -195,7 +197,7 @@ func (q *questions) askLost(one question, text string, answer *answers.Answer) {
 			wrong("the table", rows)
 		}
 		q.doors["selector"]++
-		for _, verdict := range allVerdicts {
+		for _, verdict := range q.words("signatures.verified of what is gone=", "") {
 			if got := q.selected("references=" + pullable + ",signatures.verified=" + verdict); len(got) != 0 {
 				wrong("the selector signatures.verified="+verdict, got)
 			}

@@ -108,7 +108,7 @@ func TestDriftIsCountedAlikeAndTold(t *testing.T) {
 	want := func(when string, outdated int, ofImages map[string]string, told int) {
 		t.Helper()
 		said := ""
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		if !within(time.Minute, func() bool {
 			said = fmt.Sprint("imagetags: ", cell("imagetags", tagName))
 			for called, digest := range q.digests {
 				if got := cell("images", digest); got != ofImages[called] {
@@ -123,14 +123,10 @@ func TestDriftIsCountedAlikeAndTold(t *testing.T) {
 			}
 			_, stdout, _ := tidewaiter(t, "pods", "--outdated", tag, "--kubeconfig", q.kubeconfig)
 			said += fmt.Sprintf(", pods: %d", strings.Count(stdout, tag))
-			all := events()
-			said += fmt.Sprintf(", %d Events", len(all))
-			if said == fmt.Sprintf("imagetags: %d, the review: %d, pods: %d, %d Events", outdated, outdated, outdated, told) {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: %s: %q", when, said, all)
-			}
+			said += fmt.Sprintf(", %d Events", len(events()))
+			return said == fmt.Sprintf("imagetags: %d, the review: %d, pods: %d, %d Events", outdated, outdated, outdated, told)
+		}) {
+			t.Fatalf("%s: %s: %q", when, said, events())
 		}
 	}
 	want("as pushed", 0, map[string]string{"old": "0"}, 0)

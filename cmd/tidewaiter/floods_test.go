@@ -134,7 +134,9 @@ var floods = []flood{
 }
 
 // TestFloods has a server, in a process of its own, go on under each flood, and within its memory.
-// With -flood-table they are at their full size, all or some, and -v shows what they cost others:
+// Floods that need no flags come one after the other to one server. With -exhaustive, as make
+// nightly has them, they are at their full size, all of them, and each comes to a server of its
+// own. With -flood-table, too, for longer, and -v shows what they cost others:
 //
 //	go test ./cmd/tidewaiter -run TestFloods -v -flood-table testdata/floods.md -timeout 30m
 //	go test ./cmd/tidewaiter -run 'TestFloods$/90_Images' -v -flood-table testdata/floods.md
@@ -147,17 +149,26 @@ func TestFloods(t *testing.T) {
 		return
 	}
 	t.Parallel() // for the most part it waits: for deadlines, and for answers to honest callers
-	parent, dirs, twins, names := t, map[[2]int]string{}, map[[2]int]string{}, map[[2]int]string{}
+	parent, dirs, twins, names, shared := t, map[[2]int]string{}, map[[2]int]string{}, map[[2]int]string{}, map[[2]int]*process{}
 	for i, f := range floods {
-		n, most, lasts := f.few, floodMemory*1.5, time.Second
+		isFull := *floodTable != "" || *exhaustive
+		n, most, lasts := f.few, floodMemory*1.5, time.Duration(0)
+		if isFull {
+			n, most, lasts = f.many, floodMemory, time.Second
+		}
 		if *floodTable != "" {
-			n, most, lasts = f.many, floodMemory, 5*time.Second
+			lasts = 5 * time.Second
 		}
 		if n == 0 {
 			continue
 		}
+		stored, isShared := [2]int{f.images, f.bytes}, !isFull && f.flags == nil && f.before == ""
+		if isShared && shared[stored] == nil {
+			dirs[stored] = t.TempDir()
+			names[stored] = storeImages(t, dirs[stored], f.images, f.bytes)
+			shared[stored] = runProcess(t, dirs[stored])
+		}
 		t.Run(f.behaviour, func(t *testing.T) {
-			stored := [2]int{f.images, f.bytes}
 			if dirs[stored] == "" {
 				dirs[stored] = parent.TempDir()
 				names[stored] = storeImages(t, dirs[stored], f.images, f.bytes)
@@ -172,7 +183,10 @@ func TestFloods(t *testing.T) {
 			if f.flags != nil {
 				flags = f.flags(t)
 			}
-			s := runProcessAfter(t, f.before, dirs[stored], flags...)
+			s := shared[stored]
+			if !isShared {
+				s = runProcessAfter(t, f.before, dirs[stored], flags...)
+			}
 			client, token := s.from(t, net.IPv4(127, 0, 0, 2)), s.Config.BearerToken
 			if f.another {
 				client, token = s.from(t, net.IPv4(127, 0, 0, 1)), s.reader(t)
@@ -184,11 +198,11 @@ func TestFloods(t *testing.T) {
 			if f.flags == nil && f.before == "" {
 				f.attack = attackFromElsewhere(i, dirs[stored])
 			}
-			quietFor := time.Duration(0)
+			var quiet []time.Duration
 			if *floodTable != "" {
-				quietFor = lasts
+				quiet = s.honest(t, client, token, path, 100, lasts)
 			}
-			quiet := s.honest(t, client, token, path, quietFor)
+			s.forgetMemory()
 			before := s.mostMemory(t)
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
@@ -202,7 +216,7 @@ func TestFloods(t *testing.T) {
 			case <-height:
 			case <-over:
 			}
-			gets := s.honest(t, client, token, path, lasts)
+			gets := s.honest(t, client, token, path, 100, lasts)
 			var beside []time.Duration
 			if *floodTable != "" {
 				beside = f.beside(t, twins[stored], path, lasts)
@@ -210,18 +224,25 @@ func TestFloods(t *testing.T) {
 			stop()
 			<-over
 			took := time.Since(start)
-			s.honest(t, client, token, "/readyz", 0)
+			s.honest(t, client, token, "/readyz", 1, 0)
 			peak := s.mostMemory(t)
-			t.Logf("%d gets, median %s, p99 %s; without the flood %s, %s; %.0f MiB, %.0f before", len(gets), gets[len(gets)/2], gets[len(gets)*99/100], quiet[len(quiet)/2], quiet[len(quiet)*99/100], peak, before)
+			t.Logf("%s; %.0f MiB, %.0f before", tookOf(gets), peak, before)
 			if peak > most {
 				t.Errorf("the server had %.0f MiB, want %.0f at most", peak, most)
 			}
 			if *floodTable != "" {
-				p99 := func(gets []time.Duration) float64 { return gets[len(gets)*99/100].Seconds() * 1e3 }
-				t.Logf("%s; beside the flood: %d gets, median %s, p99 %.1f ms", took, len(beside), beside[len(beside)/2], p99(beside))
+				t.Logf("%s; without the flood %s; beside it %s", took, tookOf(quiet), tookOf(beside))
 			}
 		})
 	}
+}
+
+// tookOf says how long gets took, of which the longest is the last.
+func tookOf(gets []time.Duration) string {
+	if len(gets) == 0 {
+		return "no get"
+	}
+	return fmt.Sprintf("%d gets, median %s, p99 %s", len(gets), gets[len(gets)/2], gets[len(gets)*99/100])
 }
 
 // TestFloodsDocument: testdata/floods.md has the floods. With -flood-table it writes them there.
@@ -243,8 +264,8 @@ func (f flood) beside(t *testing.T, dir, path string, lasts time.Duration) []tim
 	if f.another {
 		token = twin.reader(t)
 	}
-	twin.honest(t, client, token, path, 0)
-	return twin.honest(t, client, token, path, lasts)
+	twin.honest(t, client, token, path, 100, 0)
+	return twin.honest(t, client, token, path, 100, lasts)
 }
 
 // attackersEnv has TestFloods be the attackers: it says which flood, how many, and the server's
@@ -367,11 +388,11 @@ func (p *process) from(t *testing.T, ip net.IP) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// honest gets a path a hundred times or more, for so long at least, and returns how long each took,
+// honest gets a path so many times or more, for so long at least, and returns how long each took,
 // the longest last.
-func (p *process) honest(t *testing.T, client *http.Client, token, path string, lasts time.Duration) (took []time.Duration) {
+func (p *process) honest(t *testing.T, client *http.Client, token, path string, times int, lasts time.Duration) (took []time.Duration) {
 	t.Helper()
-	for began := time.Now(); len(took) < 100 || time.Since(began) < lasts; time.Sleep(5 * time.Millisecond) {
+	for began := time.Now(); len(took) < times || time.Since(began) < lasts; time.Sleep(5 * time.Millisecond) {
 		start := time.Now()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.Config.Host+path, nil)
 		if err != nil {

@@ -26,7 +26,6 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/importer/registrytest"
 	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
-	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/internal/server"
 	"github.com/tidewaiter/tidewaiter/signatures/policyapi"
@@ -44,6 +43,7 @@ type questions struct {
 	http       *http.Client
 	digests    map[string]string         // by what an image is called here
 	doors      map[string]int            // how many questions each was asked
+	covered    covering                  // pairs of doors, questions, names and verdicts
 	pruned     map[string]prune.Decision // what prune would do with each image
 }
 
@@ -91,7 +91,7 @@ func newQuestions(t *testing.T) *questions {
 	t.Helper()
 	q := &questions{
 		harbour: &harbour{t: t, registry: registrytest.New(t), found: &brought{signatures: map[string][]imagev1.ImageSignature{}, annotations: map[string]map[string]string{}, fail: map[string]error{}}},
-		cluster: clustertest.New(t), digests: map[string]string{}, doors: map[string]int{},
+		cluster: clustertest.New(t), digests: map[string]string{}, doors: map[string]int{}, covered: covering{},
 	}
 	host, dir := q.registry.Host, t.TempDir()
 	ours, theirs := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -289,29 +289,38 @@ type question struct {
 	unknown         string        // a part of the answer that is not known as of now
 }
 
+// spelling is a name by which a question is asked, and how it is written.
+type spelling struct{ form, text string }
+
 // asked are the names by which a question is asked.
-func (q *questions) asked(one question) []string {
+func (q *questions) asked(one question) []spelling {
 	host, digest := q.registry.Host, q.digests[one.called]
 	hex := strings.TrimPrefix(digest, "sha256:")
 	repository := host + "/" + one.repository
 	if one.tag != "" {
-		all := []string{repository + ":" + one.tag, " " + repository + ":" + one.tag + "\n"}
+		all := []spelling{{"tag", repository + ":" + one.tag}, {"tag and spaces", " " + repository + ":" + one.tag + "\n"}}
 		if one.repository != "strict/app" || one.tag != "v1.0" { // several have that tag
-			all = append(all, one.repository+":"+one.tag)
+			all = append(all, spelling{"tag without a registry", one.repository + ":" + one.tag})
 		}
 		if below, ok := strings.CutPrefix(one.repository, "prod/"); ok {
-			all = append(all, "mirror.example.com/copy/"+below+":"+one.tag, "MIRROR.example.com:443/copy/"+below+":"+one.tag)
+			all = append(all, spelling{"mirror's tag", "mirror.example.com/copy/" + below + ":" + one.tag},
+				spelling{"tag at a port", "MIRROR.example.com:443/copy/" + below + ":" + one.tag})
 		}
 		return all
 	}
-	all := []string{repository + "@" + digest, repository + "@" + hex, repository + "@" + hex[:12], repository + "@sha256:" + hex[:20], repository + ":other@" + digest, one.repository + "@" + digest}
+	all := []spelling{
+		{"digest", repository + "@" + digest}, {"hex", repository + "@" + hex}, {"short hex", repository + "@" + hex[:12]}, {"short digest", repository + "@sha256:" + hex[:20]},
+		{"tag and digest", repository + ":other@" + digest}, {"digest without a registry", one.repository + "@" + digest},
+	}
 	if below, ok := strings.CutPrefix(one.repository, "prod/"); ok {
-		all = append(all, "mirror.example.com/copy/"+below+"@"+digest, "mirror.example.com/copy/"+below+"@"+hex[:12])
+		all = append(all, spelling{"mirror's digest", "mirror.example.com/copy/" + below + "@" + digest}, spelling{"mirror's short digest", "mirror.example.com/copy/" + below + "@" + hex[:12]})
 	}
 	return all
 }
 
-// One question has one answer, whichever door it is asked at and by whatever name.
+// One question has one answer, whichever door it is asked at and by whatever name. A review answers
+// every question by every name. At the other doors, each question is asked by one name, and by each
+// form of a name one question: with -exhaustive, every question by every name.
 func TestOneQuestionHasOneAnswer(t *testing.T) {
 	t.Parallel()
 	oneCaller(t)
@@ -420,9 +429,16 @@ func TestOneQuestionHasOneAnswer(t *testing.T) {
 	t.Run("prune", func(t *testing.T) { prunesByEachVerdict(t, q) })
 	n := 0
 	for i, one := range all {
-		for _, text := range q.asked(one) {
+		names := q.asked(one)
+		var asked []answers.Question
+		for _, name := range names {
+			asked = append(asked, answers.Question{Reference: name.text, Namespace: one.namespace})
+		}
+		got := q.review.ask(asked...)
+		for j := range names {
 			n++
-			q.ask(one, text)
+			j = (i + j) % len(names) // the other doors take another one first of each question
+			q.ask(one, i, names[j], &got[j])
 		}
 		if pod, ok := pods[fmt.Sprint(i)]; ok {
 			q.askPod(one, pod)
@@ -440,20 +456,27 @@ func TestOneQuestionHasOneAnswer(t *testing.T) {
 	t.Run("mirror", func(t *testing.T) { mirrorsArePoliced(t, q) })
 }
 
-// ask asks one question at every door that takes it by this name.
-func (q *questions) ask(one question, text string) {
+// ask compares the answer of a review with what is right, and has other doors answer the same
+// question, which has a number.
+func (q *questions) ask(one question, number int, name spelling, answer *answers.Answer) {
 	q.t.Helper()
+	text, digest := name.text, q.digests[one.called]
 	wrong := func(door string, got any) {
 		q.t.Helper()
 		q.t.Errorf("%s of %q for %q says %v, want %s %s", door, text, one.namespace, got, one.called, one.verified)
 	}
-	door := func(name string) { q.doors[name]++ }
-	digest := q.digests[one.called]
+	// opens reports whether a door is asked: by this name, it is new to the question or to the form.
+	opens := func(door string) bool {
+		if !q.covered.isNew(fmt.Sprint(door, " of ", number), door+" by "+name.form) {
+			return false
+		}
+		q.doors[door]++
+		return true
+	}
 
-	door("review")
-	answer := q.review.ask(answers.Question{Reference: text, Namespace: one.namespace})[0]
+	q.doors["review"]++
 	if one.state != "" {
-		q.askLost(one, text, &answer)
+		q.askLost(one, text, answer)
 		return
 	}
 	switch {
@@ -468,9 +491,8 @@ func (q *questions) ask(one question, text string) {
 		wrong("the review", fmt.Sprintf("that %v are missing", answer.Verdict.Missing))
 	}
 
-	door("admission")
-	body := strings.Replace(string(review(strings.TrimSpace(text))), `"namespace":"team"`, fmt.Sprintf(`"namespace":%q`, cmpOr(one.namespace, "default")), 1)
-	if isPullable(text) {
+	if isPullable(text) && opens("admission") {
+		body := strings.Replace(string(review(strings.TrimSpace(text))), `"namespace":"team"`, fmt.Sprintf(`"namespace":%q`, cmpOr(one.namespace, "default")), 1)
 		if got := askAdmission(q.t, q.http, q.Config.Host+admission.Path+"/prod?timeout=5s", []byte(body)); got.Allowed != one.admitted {
 			wrong("admission", got)
 		}
@@ -478,42 +500,60 @@ func (q *questions) ask(one question, text string) {
 	if one.namespace != "" {
 		return // the verbs, the table and selectors ask for nobody's namespace
 	}
-	q.askLists(one, text, &answer)
-
-	door("get")
-	code, stdout, stderr := tidewaiter(q.t, "get", text, "--kubeconfig", q.kubeconfig)
-	cell := cellOf(one.verified)
-	lines := strings.Split(strings.TrimSpace(stdout), "\n")
-	if code != 0 || len(lines) != 2 || !strings.Contains(lines[1], " "+cell+" ") || !strings.HasPrefix(lines[1], strings.TrimPrefix(digest, "sha256:")[:12]) || one.tag != "" && !strings.Contains(lines[1], " "+one.tag+" ") {
-		wrong("get", stdout+stderr)
+	if isPullable(text) && opens("lists by reference") {
+		q.askListsByReference(one, strings.TrimSpace(text), answer)
 	}
-	door("describe")
-	_, stdout, stderr = tidewaiter(q.t, "describe", "-o", "json", text, "--kubeconfig", q.kubeconfig)
-	var report imageReport
-	if err := json.Unmarshal([]byte(stdout), &report); err != nil || report.Digest != digest || report.Verified != one.verified || report.Running.Outdated != one.outdated {
-		wrong("describe", stdout+stderr)
+	if opens("lists") {
+		q.askLists(one, text, answer)
 	}
-	if one.tag != "" {
-		door("history")
-		if _, stdout, stderr = tidewaiter(q.t, "history", "-o", "json", text, "--kubeconfig", q.kubeconfig); !strings.Contains(stdout, digest) {
+	if opens("get") {
+		code, stdout, stderr := tidewaiter(q.t, "get", text, "--kubeconfig", q.kubeconfig)
+		cell := cellOf(one.verified)
+		lines := strings.Split(strings.TrimSpace(stdout), "\n")
+		if code != 0 || len(lines) != 2 || !strings.Contains(lines[1], " "+cell+" ") || !strings.HasPrefix(lines[1], strings.TrimPrefix(digest, "sha256:")[:12]) || one.tag != "" && !strings.Contains(lines[1], " "+one.tag+" ") {
+			wrong("get", stdout+stderr)
+		}
+	}
+	if opens("describe") {
+		_, stdout, stderr := tidewaiter(q.t, "describe", "-o", "json", text, "--kubeconfig", q.kubeconfig)
+		var report imageReport
+		if err := json.Unmarshal([]byte(stdout), &report); err != nil || report.Digest != digest || report.Verified != one.verified || report.Running.Outdated != one.outdated {
+			wrong("describe", stdout+stderr)
+		}
+	}
+	if one.tag != "" && opens("history") {
+		if _, stdout, stderr := tidewaiter(q.t, "history", "-o", "json", text, "--kubeconfig", q.kubeconfig); !strings.Contains(stdout, digest) {
 			wrong("history", stdout+stderr)
 		}
 	}
-	door("verify")
-	code, stdout, stderr = tidewaiter(q.t, "verify", "-o", "json", text, "--kubeconfig", q.kubeconfig)
-	var verdict verdictReport
-	want := map[string]int{"True": 0, "ByIndex": 0, "False": 1, "Unsigned": 1, "Excepted": 3}
-	if _, ok := want[one.verified]; !ok {
-		want[one.verified] = 2
+	if opens("verify") {
+		code, stdout, stderr := tidewaiter(q.t, "verify", "-o", "json", text, "--kubeconfig", q.kubeconfig)
+		var verdict verdictReport
+		want := map[string]int{"True": 0, "ByIndex": 0, "False": 1, "Unsigned": 1, "Excepted": 3}
+		if _, ok := want[one.verified]; !ok {
+			want[one.verified] = 2
+		}
+		if err := json.Unmarshal([]byte(stdout), &verdict); err != nil || verdict.Digest != digest || verdict.Verified != one.verified || code != want[one.verified] {
+			wrong("verify", fmt.Sprint(code, stdout, stderr))
+		}
 	}
-	if err := json.Unmarshal([]byte(stdout), &verdict); err != nil || verdict.Digest != digest || verdict.Verified != one.verified || code != want[one.verified] {
-		wrong("verify", fmt.Sprint(code, stdout, stderr))
+	if opens("pods") {
+		code, stdout, stderr := tidewaiter(q.t, "pods", text, "--kubeconfig", q.kubeconfig)
+		if runs := answer.Running.Pods > 0; code != 0 || runs != strings.Contains(stdout, digest[len("sha256:"):][:12]) || runs == strings.Contains(stderr, "No resources found") {
+			wrong("pods", stdout+stderr)
+		}
 	}
-	door("pods")
-	code, stdout, stderr = tidewaiter(q.t, "pods", text, "--kubeconfig", q.kubeconfig)
-	if runs := answer.Running.Pods > 0; code != 0 || runs != strings.Contains(stdout, digest[len("sha256:"):][:12]) || runs == strings.Contains(stderr, "No resources found") {
-		wrong("pods", stdout+stderr)
+}
+
+// words are the verdicts by which a selector is tried on an image: its own verdict, and once for
+// each verdict of an image every other.
+func (q *questions) words(selector, verified string) (words []string) {
+	for _, word := range allVerdicts {
+		if q.covered.isNew(selector+word+" for "+verified) || word == verified {
+			words = append(words, word)
+		}
 	}
+	return words
 }
 
 // askPod asks about a pod that names what is asked about.
@@ -535,7 +575,7 @@ func (q *questions) askPod(one question, pod string) {
 	if c := got.Spec.Containers[0]; c.Verified != one.verified || c.Digest != q.digests[one.called] || c.Outdated != "" {
 		q.t.Errorf("the pod that names %s is %+v, want %s", c.Image, c, one.verified)
 	}
-	for _, verified := range verdicts.All {
+	for _, verified := range q.words("verified=", one.verified) {
 		var list clusters.ClusterPodList
 		raw, err := q.review.client.Get().AbsPath(clusterPodsPath).Param("fieldSelector", "metadata.name="+pod+",verified="+verified).DoRaw(q.t.Context())
 		if err == nil {

@@ -90,7 +90,7 @@ func (p policies) apply(document string) (*unstructured.Unstructured, error) {
 func (p policies) await(name, what string, is func(*unstructured.Unstructured) bool) *unstructured.Unstructured {
 	p.t.Helper()
 	var o *unstructured.Unstructured
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	if !within(time.Minute, func() bool {
 		var err error
 		o, err = p.Get(p.t.Context(), name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
@@ -99,12 +99,11 @@ func (p policies) await(name, what string, is func(*unstructured.Unstructured) b
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		if is(o) {
-			return o
-		}
+		return is(o)
+	}) {
+		p.t.Fatalf("policy %s is not %s: %v", name, what, o)
 	}
-	p.t.Fatalf("policy %s is not %s: %v", name, what, o)
-	return nil
+	return o
 }
 
 // condition is "<status> <reason>: <message>" of a policy, "" if it has none of that type.

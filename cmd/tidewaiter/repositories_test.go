@@ -144,13 +144,12 @@ func (h *harbour) want(what, digest, own string, verdicts map[string]string) {
 		return ""
 	}
 	var wrong string
-	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		// what follows, follows soon
-		if wrong = check(); wrong == "" {
-			return
-		}
+	if !within(2*time.Minute, func() bool { // what follows, follows soon
+		wrong = check()
+		return wrong == ""
+	}) {
+		h.t.Error(wrong)
 	}
-	h.t.Error(wrong)
 }
 
 // Signatures that are many or large keep no image from being stored, and no trusted signature from

@@ -40,11 +40,23 @@ func as(config *restclient.Config, user string) *restclient.Config {
 // soon waits until condition holds.
 func soon(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !condition(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
-		}
+	if !within(time.Minute, condition) {
+		t.Fatalf("waited in vain: %s", what)
 	}
+}
+
+// within waits until condition holds, and reports whether it does within a time. The longer it
+// waits, the less often it looks: what many tests wait for is not kept from happening by their
+// questions.
+func within(patience time.Duration, condition func() bool) bool {
+	for began := time.Now(); !condition(); {
+		waited := time.Since(began)
+		if waited > patience {
+			return false
+		}
+		time.Sleep(min(max(waited/8, 5*time.Millisecond), 250*time.Millisecond))
+	}
+	return true
 }
 
 // bind gives a user a cluster role, everywhere or in a namespace, and waits until the

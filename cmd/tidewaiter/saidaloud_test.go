@@ -91,11 +91,7 @@ func TestTroublesAreLoggedOnceAndTheirEnds(t *testing.T) {
 	q.importTag("prod/app:v1")
 	tag := q.registry.Host + "/prod/app:v1"
 	q.runs("a", tag, q.digests["one"])
-	for deadline := time.Now().Add(time.Minute); q.review.ask(answers.Question{Reference: tag})[0].Running.Pods == 0; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the pod is not followed")
-		}
-	}
+	soon(t, "the pod is followed", func() bool { return q.review.ask(answers.Question{Reference: tag})[0].Running.Pods > 0 })
 	q.bring("prod/app", q.digests["one"]) // the signature is deleted
 	q.importTag("prod/app:v1")
 	q.importTag("prod/app:v1")

@@ -157,6 +157,7 @@ type sides struct {
 	// manifests are what was pushed, by digest
 	manifests map[string]string
 	done      map[string]int // acts, by what they change
+	turns     map[string]int // how often each door was asked
 }
 
 // sideNamespaces are those of pods. A policy is for the first alone.
@@ -323,9 +324,9 @@ func newSides(t *testing.T, seed uint64) *sides {
 	found := &brought{signatures: map[string][]imagev1.ImageSignature{}, annotations: map[string]map[string]string{}, fail: map[string]error{}}
 	a, b := &harbour{t: t, registry: registrytest.New(t), found: found}, &harbour{t: t, registry: registrytest.New(t), found: found}
 	s := &sides{
-		questions: &questions{harbour: a, digests: map[string]string{}, doors: map[string]int{}}, rand: rand.New(rand.NewPCG(seed, 0)),
+		questions: &questions{harbour: a, digests: map[string]string{}, doors: map[string]int{}, covered: covering{}}, rand: rand.New(rand.NewPCG(seed, 0)),
 		clusters: map[string]*clustertest.Cluster{"east": clustertest.New(t), "west": clustertest.New(t)},
-		leads:    map[tagOf]string{}, led: map[tagOf][]string{}, began: map[tagOf]int{}, in: map[string][]*place{}, signed: map[string][]signing{}, manifests: map[string]string{}, done: map[string]int{},
+		leads:    map[tagOf]string{}, led: map[tagOf][]string{}, began: map[tagOf]int{}, in: map[string][]*place{}, signed: map[string][]signing{}, manifests: map[string]string{}, done: map[string]int{}, turns: map[string]int{},
 		places: []*place{
 			{at: a, repository: "prod/app", mirror: "mirror.example.com/copy/app"}, {at: a, repository: "prod/db", mirror: "mirror.example.com/copy/db"},
 			{at: a, repository: "lax/app"}, {at: a, repository: "team/app"}, {at: a, repository: "free/app"}, {at: b, repository: "strict/app"}, {at: b, repository: "copies/app"},
@@ -525,6 +526,17 @@ func (s *sides) container(kind int) sideContainer {
 	return c
 }
 
+// outdatedContainer is a container that is known to run something else than its tag leads to.
+func (s *sides) outdatedContainer() sideContainer {
+	for range 1000 {
+		if c := s.container(0); s.drift(&c) == "true" {
+			return c
+		}
+	}
+	s.t.Fatal("no tag of this world has moved")
+	return sideContainer{}
+}
+
 // start starts pods of each kind, and waits until the server knows them. They are created in a
 // later second than tags have moved: times have whole seconds, and within one of them it is not
 // known what came first.
@@ -535,9 +547,12 @@ func (s *sides) start() {
 	}
 	moved := time.Now().Unix()
 	soon(s.t, "the second of the last move has ended", func() bool { return time.Now().Unix() > moved })
-	for i := range 36 {
+	for i := range 37 {
 		p := &sidePod{cluster: ofSide(s, "east", "west", "local"), namespace: ofSide(s, sideNamespaces...), name: fmt.Sprint("pod-", i), containers: []sideContainer{s.container(i % 9)}}
-		if s.rand.IntN(4) == 0 {
+		switch {
+		case i == 36: // one container may be outdated, and the next one is
+			p.containers = []sideContainer{s.container(6), s.outdatedContainer()}
+		case s.rand.IntN(4) == 0:
 			p.containers = append(p.containers, s.container(s.rand.IntN(9)))
 		}
 		s.pods = append(s.pods, p)

@@ -125,6 +125,14 @@ func (s *sides) has(p *place, tagOrDigest string) bool {
 // pulled from all places where it is, by pod and container.
 func (s *sides) pulled() (named, content map[string]bool) {
 	named, content = map[string]bool{}, map[string]bool{}
+	known := map[string]bool{} // by name: several containers have the same
+	has := func(p *place, tagOrDigest string) bool {
+		name := p.name() + " " + tagOrDigest
+		if _, ok := known[name]; !ok {
+			known[name] = s.has(p, tagOrDigest)
+		}
+		return known[name]
+	}
 	for _, p := range s.pods {
 		for i := range p.containers {
 			c := &p.containers[i]
@@ -132,9 +140,9 @@ func (s *sides) pulled() (named, content map[string]bool) {
 			if of == "" {
 				of = strings.TrimPrefix(c.image[strings.Index(c.image, "@"):], "@")
 			}
-			named[key] = s.has(c.of, of)
+			named[key] = has(c.of, of)
 			digest := s.runs(c)
-			content[key] = s.isStored(digest) && !slices.ContainsFunc(s.in[digest], func(p *place) bool { return !s.has(p, digest) })
+			content[key] = s.isStored(digest) && !slices.ContainsFunc(s.in[digest], func(p *place) bool { return !has(p, digest) })
 		}
 	}
 	return named, content

@@ -90,6 +90,7 @@ func TestBothSidesHaveOneAnswer(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Run(text, func(t *testing.T) {
+			t.Parallel()
 			s := newSides(t, seed)
 			soon(t, "the pods are known", func() bool {
 				return s.known() && len(s.selectedPods("outdated=true")) == len(s.podsWith(func(_ *sidePod, c *sideContainer) bool { return s.outdated(c) != "" }))
@@ -122,7 +123,19 @@ func TestBothSidesHaveOneAnswer(t *testing.T) {
 	}
 }
 
-// askContainers asks what each container runs, and which pods have a verdict.
+// turn is how often a door was asked before: each time, it gets the next part of its questions.
+func (s *sides) turn(door string) int {
+	turn := s.turns[door]
+	s.turns[door]++
+	return turn
+}
+
+// isTurn reports whether the i-th of some questions is in a turn, which has every n-th.
+func isTurn(turn, i, n int) bool { return *exhaustive || (i+turn)%n == 0 }
+
+// askContainers asks what each container runs, and which pods have a verdict. It is called after
+// every act: in each turn every verdict and every reason is selected by, and after twelve turns
+// every verdict was, in every cluster and namespace.
 func (s *sides) askContainers() {
 	for _, p := range s.clusterPods("") {
 		at := slices.IndexFunc(s.pods, func(one *sidePod) bool { return one.String() == p.Name })
@@ -132,9 +145,15 @@ func (s *sides) askContainers() {
 				[]any{want.digest, s.judged(s.pods[at], want), s.reason(s.pods[at], want), s.outdated(want), s.drift(want) == "unknown"})
 		}
 	}
-	for _, verified := range verdicts.All {
-		for _, cluster := range []string{"", "east", "west", "local"} {
-			for _, namespace := range append([]string{""}, sideNamespaces...) {
+	turn := s.turn("containers")
+	where := []string{"", "east", "west", "local"}
+	namespaces := append([]string{""}, sideNamespaces...)
+	for i, verified := range verdicts.All {
+		for j, cluster := range where {
+			for k, namespace := range namespaces {
+				if !isTurn(turn+i, j, len(where)) || !isTurn(turn+i, k, len(namespaces)) {
+					continue
+				}
 				selector := "verified=" + verified
 				if cluster != "" {
 					selector += ",spec.cluster=" + cluster
@@ -148,15 +167,18 @@ func (s *sides) askContainers() {
 			}
 		}
 	}
-	reasons := map[string]bool{"KeyExpired": true} // of none
+	own := map[string]string{"KeyExpired": ""} // verdicts by their reasons; one is of none
 	for _, p := range s.pods {
 		for i := range p.containers {
-			reasons[s.reason(p, &p.containers[i])] = true
+			own[s.reason(p, &p.containers[i])] = s.judged(p, &p.containers[i])
 		}
 	}
-	delete(reasons, "")
-	for reason := range reasons {
-		for _, verified := range append([]string{""}, verdicts.All...) {
+	delete(own, "")
+	for i, reason := range slices.Sorted(maps.Keys(own)) {
+		for j, verified := range append([]string{""}, verdicts.All...) {
+			if verified != own[reason] && !isTurn(turn+i, j, len(verdicts.All)+1) {
+				continue
+			}
 			selector := "reason=" + reason
 			if verified != "" {
 				selector += ",verified=" + verified
@@ -166,15 +188,19 @@ func (s *sides) askContainers() {
 			}))
 		}
 	}
-	var others []string
-	for _, value := range drifts {
-		s.is("clusterpods by drift", value, s.selectedPods("outdated="+value), s.podsSo(value))
-		if value != "unknown" {
-			others = append(others, s.podsSo(value)...)
+	not := s.podsSo("true")
+	not = append(not, s.podsSo("false")...)
+	slices.Sort(not)
+	for i, so := range []struct {
+		selector string
+		pods     []string
+	}{
+		{"outdated=true", s.podsSo("true")}, {"outdated=unknown", s.podsSo("unknown")}, {"outdated=false", s.podsSo("false")}, {"outdated!=unknown", not},
+	} {
+		if isTurn(turn, i, 2) {
+			s.is("clusterpods by drift", so.selector, s.selectedPods(so.selector), so.pods)
 		}
 	}
-	slices.Sort(others)
-	s.is("clusterpods by drift", "not unknown", s.selectedPods("outdated!=unknown"), others)
 }
 
 // named is a reference, and what it leads to.
@@ -200,10 +226,11 @@ func (s *sides) references() (all []named) {
 	return all
 }
 
-// askReferences asks what every reference means, for the pods of each namespace.
+// askReferences asks what every reference means, for the pods of each namespace. Admission is asked
+// about half of them, and about the others the next time.
 func (s *sides) askReferences() {
-	all := s.references()
-	for _, namespace := range append([]string{""}, sideNamespaces...) {
+	all, turn := s.references(), s.turn("references")
+	for n, namespace := range append([]string{""}, sideNamespaces...) {
 		var asked []answers.Question
 		for _, ref := range all {
 			asked = append(asked, answers.Question{Reference: ref.text, Namespace: namespace})
@@ -237,7 +264,7 @@ func (s *sides) askReferences() {
 			if r := answer.Running; s.away || r != nil && !r.Complete {
 				s.is("review's reason", ref.text, slices.ContainsFunc(answer.Unknowns, func(u answers.UnknownPart) bool { return u.Part == "running" }), true)
 			}
-			if state != answers.Found || namespace == "" {
+			if state != answers.Found || namespace == "" || !isTurn(turn+n, i, 2) {
 				continue
 			}
 			body := strings.Replace(string(review(ref.text)), `"namespace":"team"`, fmt.Sprintf(`"namespace":%q`, namespace), 1)
@@ -247,11 +274,20 @@ func (s *sides) askReferences() {
 	}
 }
 
-// askUse asks which images are used, and by whom, and who uses an image.
+// askUse asks which images are used, and by whom, and who uses an image: by the digest or by
+// another name, which takes turns, as does whether an image is shown by itself or in the table of
+// all.
 func (s *sides) askUse() {
-	for _, digest := range s.stored() {
+	turn, whole := s.turn("use"), map[string][]shown{}
+	for _, row := range s.table("images", "") {
+		whole[row["Name"]] = append(whole[row["Name"]], row)
+	}
+	for i, digest := range s.stored() {
 		pods := s.podsOf(digest)
-		rows := s.table("images", "metadata.name="+digest)
+		rows := whole[digest]
+		if isTurn(turn, i, 4) {
+			rows = s.table("images", "metadata.name="+digest)
+		}
 		var each []string
 		for _, p := range s.in[digest] {
 			each = append(each, s.verdict(p, "", digest, "")+"@"+p.name())
@@ -264,13 +300,20 @@ func (s *sides) askUse() {
 			s.is("images: PODS", digest, rows[0]["Pods"], s.cell(digest))
 		}
 		s.is("images: VERDICTS", digest, shown, each)
-		s.is("clusterpods by image", digest, s.selectedPods("image="+digest), pods)
+		names := []string{digest}
 		for _, p := range s.in[digest] {
-			whole := p.name() + "@" + digest
-			s.is("clusterpods by image", whole, s.selectedPods("image="+whole), pods)
+			names = append(names, p.name()+"@"+digest)
+		}
+		for j, name := range names {
+			if isTurn(turn+i, j, 2) {
+				s.is("clusterpods by image", name, s.selectedPods("image="+name), pods)
+			}
 		}
 	}
-	for _, tag := range s.tags() {
+	for i, tag := range s.tags() {
+		if !isTurn(turn, i, 2) {
+			continue
+		}
 		want := s.podsWith(func(_ *sidePod, c *sideContainer) bool {
 			return c.of == tag.place && c.tag == tag.tag || s.leads[tag] != "" && s.runs(c) == s.leads[tag]
 		})

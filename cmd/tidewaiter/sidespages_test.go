@@ -46,8 +46,9 @@ func (s *sides) pageOf(client *http.Client, path string) (code int, page string)
 	return resp.StatusCode, string(body)
 }
 
-// askPages asks every page of the console as each user. None shows what the API denies the user,
-// and the first page shows as none only what the user may ask for and is known to be none.
+// askPages asks every page of the console as each user; while a cluster is away, those that show
+// what runs. None shows what the API denies the user, and the first page shows as none only what
+// the user may ask for and is known to be none.
 func (s *sides) askPages() {
 	s.t.Helper()
 	tag := s.leading(0)
@@ -57,6 +58,9 @@ func (s *sides) askPages() {
 		"", "images", "images?verdict=Unknown", "images?used=true", "image?ref=" + url.QueryEscape(tag.String()), "image?ref=" + digest, "images?q=" + digest, "images?q=pod-1", "repositories",
 		"repository?name=" + url.QueryEscape(tag.name()), "compare?a=" + digest + "&b=" + other, "running", "running?verified=Unknown", "running?pod=pod-1", "running.csv",
 		"running?at=2030-01-01T00:00", "policies", "activity", "changes", "raw?digest=" + digest,
+	}
+	if s.away && !*exhaustive {
+		paths = []string{"", "images?used=true", "image?ref=" + digest, "running"}
 	}
 	right := s.totals()
 	naming := func(verified string) int { return len(s.podsJudged(verified)) }

@@ -69,8 +69,12 @@ func TestStoredReadsAnswerAsDecodedOnes(t *testing.T) {
 		c.compare(collection+"/"+url.PathEscape(name), nil)
 	}
 	c.compare(collection, nil)
-	for _, rv := range append(revisions, "0", "99999999", "yesterday", "-1") {
-		for _, match := range []string{"", "Exact", "NotOlderThan", "Sometimes"} {
+	// Every revision is read in one way, and the last ones and what is no revision in every way.
+	for i, rv := range append(revisions, "0", "99999999", "yesterday", "-1") {
+		for j, match := range []string{"", "Exact", "NotOlderThan", "Sometimes"} {
+			if i < len(revisions)-2 && !isTurn(i, j, 4) {
+				continue
+			}
 			c.compare(collection, url.Values{"resourceVersion": {rv}, "resourceVersionMatch": {match}, "limit": {fmt.Sprint(r.IntN(50))}})
 		}
 	}
