@@ -333,14 +333,14 @@ func TestImagesAreSorted(t *testing.T) {
 		}
 	}
 	table["metadata"] = m{"continue": "more"}
-	if got, body := order(""); got != "acb" || !strings.Contains(body, "The first 3 of all, as of the last count") || !strings.Contains(body, "summary?first=need") || !strings.Contains(body, `href="/console/images?sort=digest"`) {
+	if got, body := order(""); got != "acb" || !strings.Contains(body, "The first 3 of all, counted") || !strings.Contains(body, "summary?first=need") || !strings.Contains(body, `href="/console/images?sort=digest"`) {
 		t.Errorf("by need they have the order %s and\n%s", got, body)
 	}
 	if got, body := order("sort=digest"); got != "bca" || !strings.Contains(body, "In the order of their digests") {
 		t.Errorf("by digest they have the order %s", got)
 	}
 	got, body := order("sort=size")
-	if last := b.api.asked[len(b.api.asked)-1].URL.Query().Get("fieldSelector"); got != "acb" || last != "digest=a|c|b" || !strings.Contains(body, "The first 3 of all, as of the last count") || !strings.Contains(body, "summary?first=size") {
+	if last := b.api.asked[len(b.api.asked)-1].URL.Query().Get("fieldSelector"); got != "acb" || last != "digest=a|c|b" || !strings.Contains(body, "The first 3 of all, counted") || !strings.Contains(body, "summary?first=size") {
 		t.Errorf("by size they have the order %s; asked for %s", got, last)
 	}
 	if got, body := order("sort=size&signer=ann"); got != "acb" || !strings.Contains(body, "Each page is sorted by itself") {
@@ -370,7 +370,7 @@ func TestImagesAreSorted(t *testing.T) {
 	got, body = order("sort=size&verdict=True")
 	last := b.api.asked[len(b.api.asked)-1].URL.Query().Get("fieldSelector")
 	if got != "cab" || !strings.HasPrefix(last, "digest=c|a|b|d3|") || !strings.HasSuffix(last, "|d99,signatures.verified=True") ||
-		!strings.Contains(body, "of all that match, as of the last count") || !strings.Contains(body, "summary?first=size&amp;verified=True") || !strings.Contains(body, `href="/console/images?from=100&amp;sort=size&amp;verdict=True"`) {
+		!strings.Contains(body, "of all that match, counted") || !strings.Contains(body, "summary?first=size&amp;verified=True") || !strings.Contains(body, `href="/console/images?from=100&amp;sort=size&amp;verdict=True"`) {
 		t.Errorf("those that match have the order %s; asked for %s:\n%s", got, last, body)
 	}
 	answers["GET "+summaryPath] = m{"imagesAsOf": at, "first": l{"c"}, "verified": m{"True": 3}}

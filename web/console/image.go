@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/tidewaiter/tidewaiter/internal/printable"
 )
 
@@ -35,7 +33,8 @@ type imageView struct {
 	Search     string      // part of the packages' names
 	Packages   []packageOf // that match: the first shownPackages
 	Matching   int
-	Listed     bool // the packages were read
+	Listed     bool     // the packages were read
+	Sharing    *sharing // nil if no image shares layers with it
 	Refused    *notice
 	MayAsk     bool     // the person may import the image
 	Done       string   // confirms the import that was just requested
@@ -178,7 +177,7 @@ func (v *visit) readImage(data *imageView) error {
 	if err := v.readPackages(data); err != nil {
 		return err
 	}
-	return v.countLayers(data.Layers)
+	return v.readSharing(data)
 }
 
 // Bounds of the packages on the page of an image.
@@ -219,31 +218,6 @@ func (v *visit) readPackages(data *imageView) error {
 		}
 	}
 	return nil
-}
-
-// Bounds of the count of the images that have a layer.
-const (
-	countedLayers = 32
-	layerUpTo     = 10
-)
-
-// countLayers counts for each layer the images that have it, unless the image has very many layers.
-func (v *visit) countLayers(layers []layerView) error {
-	var group errgroup.Group
-	group.SetLimit(4)
-	for i := range layers[:min(len(layers), countedLayers)] {
-		group.Go(func() error {
-			c, err := v.countTo(layerUpTo, imagesPath, "layer="+string(layers[i].Digest))
-			if err == nil {
-				layers[i].In = &c
-			}
-			if isCode(err, http.StatusUnauthorized) {
-				return err
-			}
-			return nil // the layer is shown without its count
-		})
-	}
-	return group.Wait()
 }
 
 // fill derives what the page shows from what was read.

@@ -33,7 +33,7 @@ func TestRunningShowsWorkloads(t *testing.T) {
 	b.signIn("good")
 	body := b.do("GET", Root+"running", nil).Body.String()
 	last := -1
-	for _, want := range []string{"4 workloads, 5 pods", ">bad</a> <span class=\"quiet\">Deployment<", "Not verified", "r.io/</span><wbr>bad:v1", ">2</td>", "r.io/</span><wbr>side:v1", ">alone</a> <span class=\"quiet\">Pod<", "Unsigned", ">drifts</a>", ">fine</a>"} {
+	for _, want := range []string{"4 workloads, 5 pods", ">bad</a><span class=\"by\">Deployment in ", "Not verified", "r.io/</span><wbr>bad:v1", ">2</td>", "r.io/</span><wbr>side:v1", ">alone</a><span class=\"by\">Pod in ", "Unsigned", ">drifts</a>", ">fine</a>"} {
 		at := strings.Index(body[last+1:], want)
 		if at < 0 {
 			t.Fatalf("%q is not where it belongs in\n%s", want, body)
