@@ -84,8 +84,8 @@ console-pictures: ## Take the pictures of README.md and docs/console.md anew; ne
 	$(GO) test -C e2e -run '^TestPictures$$' -count=1 . -pictures $(CURDIR)/docs/pictures
 
 .PHONY: console-tour
-console-tour: ## Take pictures of every page of the console into bin/tour: light, dark, narrow, empty; needs chromium
-	$(GO) run -C e2e ./tools kubectl
+console-tour: ## Take pictures of every page of the console into bin/tour: 360, 1280 and 1920 pixels wide, light and dark, empty and full; needs chromium
+	$(GO) run -C e2e ./tools kubectl crane
 	$(GO) test -C e2e -run '^TestConsoleTour$$' -count=1 . -tour $(CURDIR)/bin/tour
 
 .PHONY: e2e-image

@@ -764,6 +764,73 @@ func TestConsoleFiltersInPlace(t *testing.T) {
 	b.clean(t)
 }
 
+// A laptop shows 25 images without scrolling, in a window of 1366 × 768 and in one of 1280 × 800,
+// and each row has all that it has in a larger window, but for the digest.
+func TestConsoleShowsManyRows(t *testing.T) {
+	t.Parallel()
+	cluster := harness.StartServer(t)
+	runPods(t, cluster, 30)
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	must(t, os.WriteFile(config, fmt.Appendf(nil, "clusters:\n- {name: prod, kubeconfig: %s, importRunning: false}\n", cluster.Kubeconfig), 0o600))
+	s := harness.StartServer(t, "--config", config)
+	fill(t, s, 600) // more than are sorted together: the page says of when the order is
+	b := startBrowser(t, s.URL)
+	b.signIn(t, strings.TrimSpace(s.Kubectl(t, "config", "view", "--raw", "-o", "jsonpath={.users[0].user.token}")))
+	harness.Eventually(t, func() error {
+		if text := b.visit(t, "images"); !strings.Contains(text, "The first 100 of all, counted") || strings.Contains(text, "is unknown") {
+			return fmt.Errorf("the order is not known:\n%s", text)
+		}
+		return nil
+	})
+	for _, window := range [][2]int64{{1366, 768}, {1280, 800}} {
+		b.run(t, emulation.SetDeviceMetricsOverride(window[0], window[1], 1, false))
+		b.visit(t, "images")
+		var seen struct {
+			Rows, Cells int
+			Wide        bool
+		}
+		b.run(t, chromedp.Evaluate(`({
+			Rows: [...document.querySelectorAll(".rows tbody tr")].filter(r => r.getBoundingClientRect().bottom <= innerHeight).length,
+			Cells: [...document.querySelectorAll(".rows tbody tr:first-child td")].filter(c => c.offsetParent !== null).length,
+			Wide: document.documentElement.scrollWidth > innerWidth})`, &seen))
+		if seen.Rows < 25 || seen.Cells < 6 || seen.Wide {
+			t.Errorf("a window of %d × %d has %+v, want 25 rows of 6 cells", window[0], window[1], seen)
+		}
+		t.Logf("%d × %d: %d rows", window[0], window[1], seen.Rows)
+	}
+	b.clean(t)
+}
+
+// The page of an index draws which layers its platforms share with other repositories, and the
+// keyboard leads from there to the images that have them.
+func TestConsoleDrawsSharedLayers(t *testing.T) {
+	t.Parallel()
+	d := startDemonstration(t)
+	d.share(t)
+	b := startBrowser(t, d.url)
+	b.signIn(t, d.token)
+	b.await(t, "image?ref=lighthouse:v1", ".picture .other")
+	var boxes struct{ Index, Platform, Shared, Own, Other int }
+	b.run(t, chromedp.Evaluate(`((n) => ({Index: n(".index"), Platform: n(".platform"), Shared: n(".layers.shared"), Own: n(".layers:not(.shared)"), Other: n(".other")}))(c => document.querySelectorAll(".picture " + c).length)`, &boxes))
+	if boxes.Index != 1 || boxes.Platform != 2 || boxes.Shared != 1 || boxes.Own != 1 || boxes.Other != 1 {
+		t.Errorf("the picture has %+v", boxes)
+	}
+	var text string
+	b.run(t, chromedp.Evaluate(`document.querySelector(".picture a:has(.layers.shared)").focus()`, nil), chromedp.KeyEvent(kb.Enter), chromedp.WaitReady(".rows", chromedp.ByQuery), chromedp.Evaluate("document.querySelector('main').innerText", &text))
+	for _, want := range []string{"harbour/lighthouse", "harbour/lamp"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the layers lead to no %s:\n%s", want, text)
+		}
+	}
+	b.clean(t)
+}
+
+// share pushes an image of another repository that has the layers of a platform of lighthouse:v1.
+func (d *demonstration) share(t *testing.T) {
+	t.Helper()
+	harness.MustRun(t, harness.Command{Path: harness.Tool(t, "crane"), Env: d.env, Args: []string{"mutate", "--insecure", "--platform", "linux/amd64", d.registry + "/harbour/lighthouse:v1", "--label", "colour=white", "-t", d.registry + "/harbour/lamp:v1"}})
+}
+
 // Pictures of the console and of a terminal for the documents, of a demonstration.
 func TestPictures(t *testing.T) {
 	if *pictures == "" {
@@ -828,9 +895,20 @@ func (b *browser) theme(t *testing.T, theme string) {
 	b.run(t, chromedp.Evaluate(fmt.Sprintf(`fetch("/console/theme", {method: "POST", body: new URLSearchParams({theme: %q})}).then(r => r.ok)`, theme), nil, awaitPromise))
 }
 
-// tour is where TestConsoleTour writes pictures of every page; `make console-tour` looks at them
-// so.
-var tour = flag.String("tour", "", "folder to write pictures of every page of the console to: light, dark, narrow and empty")
+// tour is where TestConsoleTour writes pictures of every page, and tourImages is how many images
+// the fullest server has; `make console-tour` looks at them so.
+var (
+	tour       = flag.String("tour", "", "folder to write pictures of every page of the console to: narrow and wide, light and dark, empty and full")
+	tourImages = flag.Int("tour-images", 2000, "images of the fullest server in these pictures")
+)
+
+// tourLooks are the windows in which the tour looks at a page: kinds of a name, by width and theme.
+var tourLooks = []struct {
+	kind, theme string
+	width       int64
+}{
+	{"narrow", "light", 360}, {"narrow-dark", "dark", 360}, {"light", "light", 1280}, {"dark", "dark", 1280}, {"wide", "light", 1920}, {"wide-dark", "dark", 1920},
+}
 
 // Every page, as a designer looks at it.
 func TestConsoleTour(t *testing.T) {
@@ -842,12 +920,13 @@ func TestConsoleTour(t *testing.T) {
 		d.runs(t, pod, tag, true)
 	}
 	harness.MustRun(t, harness.Command{Path: harness.Tool(t, "crane"), Env: d.env, Args: []string{"mutate", "--insecure", d.registry + "/harbour/buoy:v1", "--label", "colour=green", "-t", d.registry + "/harbour/buoy:v1"}})
+	d.share(t)
 	cluster, empty := harness.StartServer(t), harness.StartServer(t)
 	runPods(t, cluster, 120)
 	config := filepath.Join(t.TempDir(), "config.yaml")
 	must(t, os.WriteFile(config, fmt.Appendf(nil, "clusters:\n- {name: prod, kubeconfig: %s, importRunning: false}\n", cluster.Kubeconfig), 0o600))
 	full := harness.StartServer(t, "--config", config)
-	fill(t, full, 10_000)
+	fill(t, full, *tourImages)
 	tokenOf := func(s *harness.Server) string {
 		return strings.TrimSpace(s.Kubectl(t, "config", "view", "--raw", "-o", "jsonpath={.users[0].user.token}"))
 	}
@@ -860,15 +939,14 @@ func TestConsoleTour(t *testing.T) {
 	for _, stop := range []struct {
 		name, base, token string
 		pages             map[string]string
-		kinds             []string
 	}{
-		{"", d.url, d.token, pages, []string{"light", "dark", "narrow"}},
-		{"admin-", d.url, strings.TrimSpace(harness.MustRun(t, d.kubectl)), map[string]string{"attention": "", "image": "image?ref=ferry:v1", "policies": "policies", "activity": "activity", "none": "none"}, []string{"light", "narrow"}},
-		{"empty-", empty.URL, tokenOf(empty), pages, []string{"light"}},
+		{"", d.url, d.token, pages},
+		{"admin-", d.url, strings.TrimSpace(harness.MustRun(t, d.kubectl)), map[string]string{"attention": "", "image": "image?ref=ferry:v1", "policies": "policies", "activity": "activity", "none": "none"}},
+		{"empty-", empty.URL, tokenOf(empty), pages},
 		{"full-", full.URL, tokenOf(full), map[string]string{
 			"attention": "", "images": "images", "sorted": "images?sort=size", "filtered": "images?sort=size&repository=registry.example.com/team-7/service-7", "image": "image?ref=" + filler(7),
-			"repositories": "repositories", "compare": "compare?a=" + filler(7) + "&b=" + filler(307), "running": "running", "policies": "policies", "activity": "activity",
-		}, []string{"light", "dark", "narrow"}},
+			"repositories": "repositories", "compare": "compare?a=" + filler(7) + "&b=" + filler(307), "running": "running", "policies": "policies", "activity": "activity", "changes": "changes", "search": "images?q=service-7",
+		}},
 	} {
 		b := startBrowser(t, stop.base)
 		picture := func(name, kind string) {
@@ -885,23 +963,19 @@ func TestConsoleTour(t *testing.T) {
 			if signedIn {
 				b.signIn(t, stop.token)
 			}
-			for _, kind := range stop.kinds {
-				theme, width := kind, int64(1280)
-				if kind == "narrow" {
-					theme, width = "light", 360
-				}
+			for _, look := range tourLooks {
 				b.visit(t, "")
-				b.run(t, emulation.SetDeviceMetricsOverride(width, 800, 1, false), chromedp.Evaluate(fmt.Sprintf(`fetch("/console/theme", {method: "POST", body: new URLSearchParams({theme: %q})}).then(r => r.ok)`, theme), nil, awaitPromise))
+				b.run(t, emulation.SetDeviceMetricsOverride(look.width, 800, 1, false), chromedp.Evaluate(fmt.Sprintf(`fetch("/console/theme", {method: "POST", body: new URLSearchParams({theme: %q})}).then(r => r.ok)`, look.theme), nil, awaitPromise))
 				if !signedIn {
 					if stop.name == "" {
 						b.visit(t, "")
-						picture("sign-in", kind)
+						picture("sign-in", look.kind)
 					}
 					continue
 				}
 				for name, path := range stop.pages {
 					b.visit(t, path)
-					picture(name, kind)
+					picture(name, look.kind)
 				}
 			}
 		}

@@ -165,15 +165,43 @@ func TestLogsAreJSON(t *testing.T) {
 	}
 }
 
-// Every verb has an example, and help is not an error.
+// Every verb has an example, help is not an error, and it lists each verb in one of its groups. The
+// usage of import begins with the flags that most people need.
 func TestHelp(t *testing.T) {
-	for _, c := range newRootCommand().Commands() {
-		if c.Name() == "help" || c.Hidden {
+	root := newRootCommand()
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Hidden {
+			continue
+		}
+		if c.GroupID == "" {
+			t.Errorf("the help lists %s in no group", c.Name())
+		}
+		if c.Name() == "help" || c.Name() == "completion" {
 			continue
 		}
 		code, stdout, stderr := tidewaiter(t, c.Name(), "--help")
 		if code != cli.ExitOK || stderr != "" || !strings.Contains(stdout, "Examples:\n") || !strings.Contains(stdout, "tidewaiter "+c.Name()) {
 			t.Errorf("tidewaiter %s --help: exit code %d, %s%s", c.Name(), code, stdout, stderr)
+		}
+	}
+	for of, parts := range map[string][]string{
+		"":       {"\nAsk:\n", "  describe ", "\nImport:\n", "  import ", "\nDecide:\n", "  verify ", "\nServe:\n", "  follow ", "\nLook after:\n", "  prune "},
+		"import": {"\nCommon flags:\n", "--all-tags", "--from-pods", "\nOther flags:\n", "--certificate-authority"},
+	} {
+		code, rest, _ := tidewaiter(t, append(strings.Fields(of), "--help")...)
+		for _, part := range parts {
+			_, after, found := strings.Cut(rest, part)
+			if code != cli.ExitOK || !found {
+				t.Fatalf("%s --help lacks %q, or has it too early", of, part)
+			}
+			rest = after
+		}
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if code, stdout, stderr := tidewaiter(t, "completion", shell); code != cli.ExitOK || !strings.Contains(stdout, "__complete") {
+			t.Errorf("completion %s: exit code %d, %d bytes, %s", shell, code, len(stdout), stderr)
 		}
 	}
 }
