@@ -22,16 +22,19 @@ func (o observing) VerdictChanged(image *imagev1.Image, _, verified string, sign
 	o(image, verified, signers)
 }
 
-func (observing) JudgedAgain(*imagev1.Image, []signatures.Change) {}
+func (observing) JudgedAgain(*imagev1.Image, []signatures.Change, bool) {}
 
 func (observing) IndexVerdictChanged(*imagev1.Image) {}
 
-// judgedAgain is told of images that are judged again, and counts the verdicts that turned.
-type judgedAgain func(turned int)
+// judgedAgain is told of images that are judged again, counts the verdicts that turned, and whether
+// the write was a sweep's.
+type judgedAgain func(turned int, swept bool)
 
 func (judgedAgain) VerdictChanged(*imagev1.Image, string, string, []string) {}
 
-func (o judgedAgain) JudgedAgain(_ *imagev1.Image, turned []signatures.Change) { o(len(turned)) }
+func (o judgedAgain) JudgedAgain(_ *imagev1.Image, turned []signatures.Change, swept bool) {
+	o(len(turned), swept)
+}
 
 func (judgedAgain) IndexVerdictChanged(*imagev1.Image) {}
 
@@ -39,8 +42,13 @@ func (judgedAgain) IndexVerdictChanged(*imagev1.Image) {}
 // turned: also those of a namespace, and of a tag alone.
 func TestJudgedAgainIsTold(t *testing.T) {
 	var told []int
+	sweeps := false
 	s := newStoragesWith(t, imageapi.Options{
-		Images: imageregistry.Options{Verdicts: saying(saidSummary), Observer: judgedAgain(func(turned int) { told = append(told, turned) })},
+		Images: imageregistry.Options{Verdicts: saying(saidSummary), Observer: judgedAgain(func(turned int, swept bool) {
+			if told = append(told, turned); swept != sweeps {
+				t.Errorf("it is told that a sweep made the write: %v", swept)
+			}
+		})},
 	})
 	const repository = "r.example.com/app"
 	s.mustCreate(t, plain("a", "Unsigned"))
@@ -55,8 +63,9 @@ func TestJudgedAgainIsTold(t *testing.T) {
 		{"another reason there", annotation.NamespaceVerdicts, `{"` + repository + `#team":{"verified":"False","reason":"x"}}`, []int{0}},
 		{"for a tag", annotation.TagVerdicts, `{"` + repository + `:v1":{"verified":"False"}}`, []int{1}},
 		{"a label", "label", "x", nil},
+		{"by a sweep", annotation.Policy, "again", []int{0}},
 	} {
-		told = nil
+		told, sweeps = nil, step.value == "again"
 		image := s.get(t, "a").DeepCopy()
 		metav1.SetMetaDataAnnotation(&image.ObjectMeta, step.key, step.value)
 		if _, err := s.update(image); err != nil {

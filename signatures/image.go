@@ -302,6 +302,21 @@ func stampOf(scopes []verdictScope, more int) string {
 	return strings.Join(slices.Compact(stamps), ",")
 }
 
+// PoliciesOf returns the hashes of the policies that judged an Image, by their IDs.
+func PoliciesOf(image *imagev1.Image) map[string]string {
+	hashes := map[string]string{}
+	for _, key := range []string{AnnotationPolicy, annotation.NamespacePolicy} {
+		for stamp := range strings.SplitSeq(image.Annotations[key], ",") {
+			if at := strings.LastIndexByte(stamp, '@'); at >= 0 {
+				if _, hash, ok := strings.Cut(stamp[at:], "-"); ok {
+					hashes[stamp[:at]] = hash
+				}
+			}
+		}
+	}
+	return hashes
+}
+
 // annotate sets an annotation, or removes it if value is "".
 func annotate(image *imagev1.Image, key, value string) {
 	if value == "" {

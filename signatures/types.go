@@ -76,8 +76,13 @@ const (
 // AskAgain makes a server judge an image again when it stores the image. The image then has the
 // name of a policy that never judged it, which the server replaces with those that do.
 func AskAgain(image *imagev1.Image) {
-	metav1.SetMetaDataAnnotation(&image.ObjectMeta, AnnotationPolicy, "again")
+	metav1.SetMetaDataAnnotation(&image.ObjectMeta, AnnotationPolicy, again)
 }
+
+// IsAskedAgain reports whether a client asks for that by its image.
+func IsAskedAgain(image *imagev1.Image) bool { return image.Annotations[AnnotationPolicy] == again }
+
+const again = "again"
 
 // MaxStored is how many signatures of one repository an Image holds, as in OpenShift.
 const MaxStored = 10

@@ -321,7 +321,6 @@ type verdictItem struct {
 	Digest    string `json:"digest"`
 	// Before is the verdict before; it is empty for the first one.
 	Before string `json:"before,omitempty"`
-	Cause  string `json:"cause"`
 }
 
 // verdictItems are the verdicts of stretches, the newest first.
@@ -332,18 +331,19 @@ func verdictItems(runs []imageruns.ImageRun) (all []verdictItem) {
 		var before *imageruns.RunVerdict
 		for j, v := range r.Status.Verdicts {
 			item := verdictItem{RunVerdict: v, Cluster: r.Spec.Cluster, Namespace: r.Namespace, Workload: r.Spec.Workload, Image: r.Spec.Image, Digest: r.Spec.Digest}
+			cause := imageruns.Cause(before, v, imageruns.ByUnknown)
 			switch {
 			case j == 1 && r.Status.VerdictsDropped > 0: // the one before is not kept
-				item.Before, item.Cause = verdicts.VerifiedUnknown, fmt.Sprintf("not known: verdicts before it are no longer kept: %d", r.Status.VerdictsDropped)
-			default:
-				if item.Cause = imageruns.Cause(before, v); before != nil {
-					item.Before = before.Verified
-				}
+				item.Before, cause = verdicts.VerifiedUnknown, fmt.Sprintf("not known: verdicts before it are no longer kept: %d", r.Status.VerdictsDropped)
+			case before != nil:
+				item.Before = before.Verified
 			}
+			item.Cause = cmp.Or(v.Cause, cause)
 			all = append(all, item)
 			before = &v
 		}
 	}
+	slices.Reverse(all) // several may have been found in one second
 	slices.SortStableFunc(all, func(a, b verdictItem) int { return b.Since.Compare(a.Since.Time) })
 	return all
 }

@@ -19,10 +19,10 @@ func TestCauseOfAKeyThatEnded(t *testing.T) {
 		evidence.KeyExpired: "a key expired", evidence.KeyRevoked: "a key was revoked", evidence.CertificateExpired: "a certificate expired", evidence.NoMatchingKey: "a signature no longer counts",
 	} {
 		after := imageruns.RunVerdict{Verified: verdicts.VerifiedFalse, Reason: string(reason), Policies: []string{"signed"}}
-		if got := imageruns.Cause(&before, after); got != want {
+		if got := imageruns.Cause(&before, after, imageruns.BySweep); got != want {
 			t.Errorf("%s: %q, want %q", reason, got, want)
 		}
-		if got := imageruns.Cause(&after, before); got != "a signature counts that did not" {
+		if got := imageruns.Cause(&after, before, imageruns.BySweep); got != "a signature counts that did not" {
 			t.Errorf("after %s: %q", reason, got)
 		}
 	}
@@ -61,17 +61,20 @@ func TestVerdictItems(t *testing.T) {
 		{Verified: "False", Policies: []string{"signed"}},
 		{Verified: "NoPolicy"},
 		{Verified: "Unknown"},
+		{Verified: "True", Cause: "it is recorded"},
+		{Verified: "True", Reason: "another"},
 	}}}
 	for i := range run.Status.Verdicts {
-		run.Status.Verdicts[i].Since = metav1.NewTime(time.Date(2026, 1, 1, i, 0, 0, 0, time.UTC))
+		run.Status.Verdicts[i].Since = metav1.NewTime(time.Date(2026, 1, 1, min(i, 7), 0, 0, 0, time.UTC))
 	}
 	want := []string{
+		"True after True: " + string(imageruns.ByUnknown), "True after Unknown: it is recorded",
 		"Unknown after NoPolicy: it is no longer known", "NoPolicy after False: other policies cover it", "False after Excepted: an exception ended", "Excepted after False: an exception began",
 		"False after True: a signature no longer counts", "True after Unsigned: a signature counts that did not", "Unsigned after : it began to run",
 	}
 	for dropped := range int32(2) {
 		if run.Status.VerdictsDropped = dropped; dropped > 0 {
-			want[5] = "True after Unknown: not known: verdicts before it are no longer kept: 1"
+			want[7] = "True after Unknown: not known: verdicts before it are no longer kept: 1"
 		}
 		var got []string
 		for _, item := range verdictItems([]imageruns.ImageRun{run}) {

@@ -187,9 +187,6 @@ func newSelector(s fields.Selector) *selector {
 	return out
 }
 
-// unknownVerdict is the word for a verdict that is not known.
-const unknownVerdict = "Unknown"
-
 // selected is the attribute that tells whether a stretch is selected.
 const selected = "selected"
 

@@ -54,7 +54,7 @@ func storedRun(tb testing.TB) string {
 		},
 		Status: ImageRunStatus{
 			Until: &until, MostPods: 3, Admission: AdmissionWarned, AdmissionMessage: "m", VerdictsDropped: 2,
-			Verdicts: []RunVerdict{{Since: at(4), Verified: "True", Reason: "r", Message: "m", Policies: []string{"p"}, Signers: []string{"s", "t"}, ExceptionUntil: "2026-12-01"}, {Since: at(5)}},
+			Verdicts: []RunVerdict{{Since: at(4), Verified: "True", Reason: "r", Message: "m", Policies: []string{"p"}, PolicyVersions: []string{"1"}, Signers: []string{"s", "t"}, ExceptionUntil: "2026-12-01", Cause: "c"}, {Since: at(5)}},
 			Unseen:   []clusters.Gap{{From: at(6), Until: &until}, {From: at(8)}},
 		},
 	})

@@ -107,12 +107,20 @@ type RunVerdict struct {
 	//
 	// +listType=atomic
 	Policies []string `json:"policies,omitempty"`
+	// PolicyVersions has a version of each of Policies, in their order. A version changes with
+	// everything that verdicts of the policy depend on.
+	//
+	// +listType=atomic
+	PolicyVersions []string `json:"policyVersions,omitempty"`
 	// Signers are the identities that signed.
 	//
 	// +listType=atomic
 	Signers []string `json:"signers,omitempty"`
 	// ExceptionUntil is when the exception ends that the verdict is due to.
 	ExceptionUntil string `json:"exceptionUntil,omitempty"`
+	// Cause is why this verdict followed the one before it. It is absent for the first verdict, and
+	// if an older server recorded it.
+	Cause string `json:"cause,omitempty"`
 }
 
 // ImageRunList is a list of stretches.

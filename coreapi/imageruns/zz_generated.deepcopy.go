@@ -131,6 +131,11 @@ func (in *RunVerdict) DeepCopyInto(out *RunVerdict) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.PolicyVersions != nil {
+		in, out := &in.PolicyVersions, &out.PolicyVersions
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Signers != nil {
 		in, out := &in.Signers, &out.Signers
 		*out = make([]string, len(*in))

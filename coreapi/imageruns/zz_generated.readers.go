@@ -159,8 +159,10 @@ var verdictKeys = plainjson.Fields{
 	"reason",
 	"message",
 	"policies",
+	"policyVersions",
 	"signers",
 	"exceptionUntil",
+	"cause",
 }
 
 func readVerdict(r *plainjson.Reader) (v RunVerdict) {
@@ -179,10 +181,14 @@ func readVerdict(r *plainjson.Reader) (v RunVerdict) {
 			v.Message = r.Text()
 		case "policies":
 			v.Policies = r.Texts()
+		case "policyVersions":
+			v.PolicyVersions = r.Texts()
 		case "signers":
 			v.Signers = r.Texts()
 		case "exceptionUntil":
 			v.ExceptionUntil = r.Text()
+		case "cause":
+			v.Cause = r.Text()
 		default:
 			r.Fail()
 		}

@@ -27,6 +27,8 @@ type ContainerAnswer struct {
 	// index, if the tag leads to one that lists the running image.
 	Verdict *Verdict
 	Judged  string
+	// PolicyVersions are the versions of the Verdict's policies, in their order.
+	PolicyVersions []string
 	// Outdated is true if the container names a tag and runs something else than the tag leads to
 	// now, and Now is what that is. OutdatedUnknown is why that is not known; "" if it is.
 	Outdated        bool
@@ -113,7 +115,7 @@ func (s *session) container(ctx context.Context, namespace, image, imageID strin
 		}
 		out.Now, ref = target.digest, target.ref
 		if out.Runs == "" || !out.Outdated && out.OutdatedUnknown == "" { // it runs that, or is to pull it
-			out.Verdict, err = s.verdictIn(ctx, target.image, ref, tag, namespace)
+			out.Verdict, out.PolicyVersions, err = s.verdictIn(ctx, target.image, ref, tag, namespace)
 			out.Judged = target.digest
 			return out, err
 		}
@@ -136,7 +138,7 @@ func (s *session) container(ctx context.Context, namespace, image, imageID strin
 			candidate = candidate.WithDigest(out.Runs)
 		}
 		out.Judged = running.Name
-		if out.Verdict, err = s.verdictIn(ctx, running, candidate, tag, namespace); out.Verdict != nil || err != nil {
+		if out.Verdict, out.PolicyVersions, err = s.verdictIn(ctx, running, candidate, tag, namespace); out.Verdict != nil || err != nil {
 			return out, err
 		}
 	}
@@ -202,11 +204,11 @@ func differs(leads *resolved, runs string) (outdated bool, unknown string) {
 	return !slices.ContainsFunc(leads.image.DockerImageManifests, func(m imagev1.ImageManifest) bool { return m.Digest == runs }), ""
 }
 
-// verdictIn is the verdict on an Image for a reference; nil if the image is not stored, or not
-// known to be in the repository.
-func (s *session) verdictIn(ctx context.Context, image *imagev1.Image, ref reference.Reference, tag *imagev1.ImageTag, namespace string) (*Verdict, error) {
+// verdictIn is the verdict on an Image for a reference, and the versions of its policies. It is nil
+// if the image is not stored, or not known to be in the repository.
+func (s *session) verdictIn(ctx context.Context, image *imagev1.Image, ref reference.Reference, tag *imagev1.ImageTag, namespace string) (_ *Verdict, versions []string, _ error) {
 	if image == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	in := s.in
 	if image != s.given || in == nil {
@@ -216,14 +218,17 @@ func (s *session) verdictIn(ctx context.Context, image *imagev1.Image, ref refer
 		s.in = in
 	}
 	if !slices.Contains(in, ref.Bare()) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	led, err := s.ledThrough(ctx, image, tag)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	v, _, err := s.verdict(ctx, image, ref, led, namespace)
-	return v, err
+	v, j, err := s.verdict(ctx, image, ref, led, namespace)
+	for _, p := range j.Covering {
+		versions = append(versions, p.Version())
+	}
+	return v, versions, err
 }
 
 // ledThrough returns when a tag led to an image, directly or through an index that lists it,

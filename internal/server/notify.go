@@ -7,6 +7,7 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/imageruns"
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
@@ -89,6 +90,6 @@ func (n tagNotifier) Turned(digest string, image *imagev1.Image, turned []signat
 		n.server.turned(image, turned)
 		return
 	}
-	n.server.runs.Recheck(digest)
+	n.server.runs.Recheck(imageruns.ByTag, digest)
 	n.server.Verification.recount.Send()
 }

@@ -24,7 +24,7 @@ func (s runVerdicts) VerdictOf(ctx context.Context, namespace, image, imageID st
 	answer, err := s.answerer.Container(ctx, namespace, image, imageID)
 	v := answer.VerdictOr(err)
 	return imageruns.RunVerdict{
-		Verified: v.Verified, Reason: v.Reason, Message: v.Message, Policies: v.Policies, Signers: v.Signers, ExceptionUntil: v.Until,
+		Verified: v.Verified, Reason: v.Reason, Message: v.Message, Policies: v.Policies, PolicyVersions: answer.PolicyVersions, Signers: v.Signers, ExceptionUntil: v.Until,
 	}, answer.Runs
 }
 
@@ -55,7 +55,7 @@ func (s runVerdicts) Turned(ctx context.Context, turns []runs.Turn) {
 
 // turned records verdicts that turned although no image changed, and notifies about them.
 func (s *Server) turned(image *imagev1.Image, turned []signatures.Change) {
-	observer{s}.JudgedAgain(image, turned)
+	s.judgedAgain(image, turned, imageruns.ByTag)
 	if s.notices != nil {
 		s.notices.Turned(image, turned)
 	}
@@ -79,10 +79,11 @@ func (s *Server) keepRecords(c config.Records) {
 }
 
 // recheckRuns has the verdicts recorded again of pods that run an image or an image that it lists.
-func (s *Server) recheckRuns(image *imagev1.Image) {
+// by is why, "" if another call says it.
+func (s *Server) recheckRuns(image *imagev1.Image, by imageruns.By) {
 	digests := []string{image.Name}
 	for _, m := range image.DockerImageManifests {
 		digests = append(digests, m.Digest)
 	}
-	s.runs.Recheck(digests...)
+	s.runs.Recheck(by, digests...)
 }

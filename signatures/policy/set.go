@@ -71,6 +71,13 @@ func (p *Policy) ID() string { return strings.TrimPrefix(p.Key().String(), "/") 
 // the files that it names.
 func (p *Policy) Hash() string { return p.hash }
 
+// Version is short, and changes whenever Hash does, or an annotation on which verdicts for tags
+// depend.
+func (p *Policy) Version() string {
+	sum := sha256.Sum256([]byte(p.hash + "/" + p.Admission.MaxTagAge + "/" + string(p.Admission.ImmutableTags)))
+	return hex.EncodeToString(sum[:6])
+}
+
 // Usable returns why no signature can meet the policy at the time now, not even an old one: its CA,
 // all of its OpenPGP keys, or all of its revocation lists, have expired. It returns nil if a
 // signature can.

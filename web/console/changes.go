@@ -174,15 +174,17 @@ func (r *imageRun) changes() (all []change) {
 	}
 	was := look{}
 	for i, one := range r.Status.Verdicts {
-		at, now := one.Since, verdictOf(one.Verified)
+		at, now, cause := one.Since, verdictOf(one.Verified), text("")
 		if i == 0 {
 			at = r.Spec.From
+		} else if one.Cause != "" {
+			cause = " (" + one.Cause + ")"
 		}
 		switch fails := verdictPlace(one.Verified) < verdictPlace("Unknown"); {
 		case fails && !failed:
-			add(at, false, "runs").By += ": " + text(now.Word)
+			add(at, false, "runs").By += ": " + text(now.Word) + cause
 		case !fails && failed:
-			add(at, true, "runs").By += ": " + text(was.Word+" before, now "+now.Word)
+			add(at, true, "runs").By += ": " + text(was.Word+" before, now "+now.Word) + cause
 		}
 		failed, was = verdictPlace(one.Verified) < verdictPlace("Unknown"), now
 	}

@@ -24,6 +24,9 @@ func changedAnswers() map[string]any {
 		return m{"metadata": m{"namespace": "shop"}, "spec": m{"cluster": "prod", "workload": "Deployment/" + workload, "container": "main", "image": "r.io/" + workload + ":v1", "digest": digestA, "from": from}, "status": status}
 	}
 	verdict := func(since, verified string) m { return m{"since": since, "verified": verified} }
+	caused := func(since, verified string) m {
+		return m{"since": since, "verified": verified, "cause": "the policy ours changed"}
+	}
 	const long, early, later, last = "2026-10-01T00:00:00Z", "2026-10-31T09:00:00Z", "2026-10-31T10:00:00Z", "2026-11-01T07:00:00Z"
 	return map[string]any{
 		"GET " + runsPath: func(q url.Values) any {
@@ -31,7 +34,7 @@ func changedAnswers() map[string]any {
 			case selector == "verified=False,from=2026-10-31T08:00:00Z,until=2026-11-01T08:00:00Z" && q.Get("continue") == "":
 				return m{"metadata": m{"continue": "more"}, "items": l{run("began", early, "", verdict(early, "False")), run("old", long, "", verdict(long, "False"))}}
 			case q.Get("continue") == "more":
-				return m{"items": l{run("mended", long, "", verdict(long, "False"), verdict(later, "True")), run("broke", long, "", verdict(long, "True"), verdict(last, "False"))}}
+				return m{"items": l{run("mended", long, "", verdict(long, "False"), caused(later, "True")), run("broke", long, "", verdict(long, "True"), caused(last, "False"))}}
 			case strings.HasPrefix(selector, "verified=Unsigned,"):
 				return m{"items": l{run("ended", long, last, verdict(long, "Unsigned"))}}
 			}
@@ -63,9 +66,9 @@ func TestWhatChanged(t *testing.T) {
 		entries, ids = append(entries, e.Title+" ("+e.Summary+")"), append(ids, e.ID)
 	}
 	want := []string{
-		"Gained: Deployment/broke runs r.io/broke:v1 (prod / shop, main: Not verified)", "Lost: Deployment/ended no longer runs r.io/ended:v1 (prod / shop, main: Unsigned)",
+		"Gained: Deployment/broke runs r.io/broke:v1 (prod / shop, main: Not verified (the policy ours changed))", "Lost: Deployment/ended no longer runs r.io/ended:v1 (prod / shop, main: Unsigned)",
 		"Lost: The cluster prod can be reached ()", "Gained: The import of r.io/failed:v1 failed (denied)",
-		"Lost: Deployment/mended runs r.io/mended:v1 (prod / shop, main: Not verified before, now Verified)", "Gained: The tag r.io/moved:v1 moved and must not (it led to a)",
+		"Lost: Deployment/mended runs r.io/mended:v1 (prod / shop, main: Not verified before, now Verified (the policy ours changed))", "Gained: The tag r.io/moved:v1 moved and must not (it led to a)",
 		"Gained: Deployment/began runs r.io/began:v1 (prod / shop, main: Not verified)", "Gained: The policy team does nothing (its key is weak)",
 	}
 	if !slices.Equal(entries, want) || got.Subtitle != "" || got.Updated.Format(time.RFC3339) != at {

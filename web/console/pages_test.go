@@ -70,7 +70,7 @@ func hostileAnswers() map[string]any {
 		"GET " + podsPath: m{"items": l{m{"metadata": metadata, "spec": m{"cluster": hostile, "namespace": hostile, "name": hostile, "since": at, "containers": l{m{
 			"name": hostile, "image": hostile, "digest": hostile, "verified": hostile, "waiting": hostile, "notImported": hostile, "outdated": hostile}}}}}},
 		"GET " + runsPath: m{"items": l{m{"metadata": metadata, "spec": m{"cluster": hostile, "workload": hostile, "container": hostile, "image": hostile, "digest": hostile, "from": at}, "status": m{"until": at, "mostPods": 2, "verdictsDropped": 1,
-			"verdicts": l{m{"since": at, "verified": hostile, "reason": hostile}, m{"since": at, "verified": hostile, "signers": l{hostile}}}, "unseen": l{m{"from": at, "until": at}}}}}},
+			"verdicts": l{m{"since": at, "verified": hostile, "reason": hostile}, m{"since": at, "verified": hostile, "signers": l{hostile}, "cause": hostile}}, "unseen": l{m{"from": at, "until": at}}}}}},
 		"GET " + clustersPath:        m{"items": l{m{"metadata": metadata, "status": m{"conditions": l{m{"type": "Reachable", "status": "False", "message": hostile, "lastTransitionTime": at}}}}}},
 		"GET " + clusterPoliciesPath: m{"items": l{m{"metadata": metadata, "spec": m{"scopes": l{hostile}, "policy": m{"rootOfTrust": m{"policyType": hostile}}}, "status": m{"conditions": l{m{"type": "Applied", "status": "False", "message": hostile}}}}}},
 		"GET " + policiesPath:        m{},
@@ -196,7 +196,7 @@ func TestWhatIsRefusedIsSaid(t *testing.T) {
 func TestWhatRan(t *testing.T) {
 	answers := hostileAnswers()
 	run := func(workload, until string, unseen ...any) m {
-		status := m{"mostPods": 2, "verdicts": l{m{"since": at, "verified": "Unsigned", "reason": "NoSignature"}, m{"since": at, "verified": "True", "signers": l{"key a"}}}, "unseen": unseen}
+		status := m{"mostPods": 2, "verdicts": l{m{"since": at, "verified": "Unsigned", "reason": "NoSignature"}, m{"since": at, "verified": "True", "signers": l{"key a"}, "cause": "the policy ours changed"}}, "unseen": unseen}
 		if until != "" {
 			status["until"] = until
 		}
@@ -206,7 +206,7 @@ func TestWhatRan(t *testing.T) {
 	b := newBrowser(t, answers)
 	b.signIn("good")
 	for path, want := range map[string][]string{
-		"running?at=2026-11-01T08:30&cluster=prod&pod=app&namespace=team": {"Deployment/goes", "and it runs", "until some time before", "not seen:", "at most 2 pods at once", "signed by key a", "NoSignature", `value="2026-11-01T08:30"`, "continue=next", "tidewaiter ran --at 2026-11-01T08:30:00Z"},
+		"running?at=2026-11-01T08:30&cluster=prod&pod=app&namespace=team": {"Deployment/goes", "and it runs", "until some time before", "not seen:", "at most 2 pods at once", "(the policy ours changed), signed by key a", "NoSignature", `value="2026-11-01T08:30"`, "continue=next", "tidewaiter ran --at 2026-11-01T08:30:00Z"},
 		"running?at=tuesday":                           {"tuesday is not a time"},
 		"image?ref=" + digestA:                         {"When it ran", "Deployment/over", "until some time before", "It ran at other times, too", "tidewaiter ran " + digestA, "Verified from 1 November 2026, 07:00:00 UTC until now", "Not seen from 1 November 2026, 08:00:00 UTC until", `fill="url(#p-unseen)"`, "Striped: the cluster could not be seen"},
 		"running?cluster=prod&namespace=team&pod=over": {"What it ran over time", "Verified from 1 November 2026, 07:00:00 UTC until now", `>` + short(digestA) + `</a> <span class="by">main</span>`},

@@ -39,6 +39,7 @@ type imageRun struct {
 			Verified text      `json:"verified"`
 			Reason   text      `json:"reason"`
 			Signers  []text    `json:"signers"`
+			Cause    text      `json:"cause"` // empty for the first, and by older servers
 		} `json:"verdicts"`
 		VerdictsDropped int `json:"verdictsDropped"`
 		Unseen          []struct {

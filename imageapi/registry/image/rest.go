@@ -23,6 +23,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/imageapi/registry/internal/short"
 	"github.com/tidewaiter/tidewaiter/internal/image/imagejson"
 	"github.com/tidewaiter/tidewaiter/internal/image/packages"
+	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
 var _ rest.ShortNamesProvider = &REST{}
@@ -237,6 +238,9 @@ func (r *REST) Update(ctx context.Context, name string, info rest.UpdatedObjectI
 	var before verdict
 	info = rest.WrapUpdatedObjectInfo(info, func(_ context.Context, obj, old runtime.Object) (runtime.Object, error) {
 		before = r.Facts.verdict(old)
+		if image, ok := obj.(*imagev1.Image); ok {
+			before.swept = signatures.IsAskedAgain(image)
+		}
 		return obj, nil
 	})
 	if createOnUpdate {

@@ -106,8 +106,9 @@ type Verdicts interface {
 type Observer interface {
 	// JudgedAgain is called after each write of a stored image that changed a verdict anywhere, its
 	// signers or reason, or the policies that judge it. turned are the verdicts with another word than
-	// before. It must not change the image.
-	JudgedAgain(image *imagev1.Image, turned []signatures.Change)
+	// before. swept is true if the write was made to have it judged, as sweeps do. It must not change
+	// the image.
+	JudgedAgain(image *imagev1.Image, turned []signatures.Change, swept bool)
 	// VerdictChanged is called after each other write that changes what Summarize says of an image:
 	// a new image, before which that was "", an image that is in one more repository, another
 	// signer.

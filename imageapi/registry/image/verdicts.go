@@ -18,6 +18,7 @@ type verdict struct {
 	signers  []string
 	vouches  []string // repositories in which an index is verified
 	image    *imagev1.Image
+	swept    bool // the write asks to judge it again
 }
 
 func (f *facts) verdict(obj runtime.Object) (v verdict) {
@@ -40,7 +41,7 @@ func (r *REST) reportVerdict(obj runtime.Object, before verdict, dryRun []string
 	if after, ok := obj.(*imagev1.Image); ok && before.image != nil && !isJudged(after, before.image) {
 		turned = signatures.Changes(before.image, after)
 		if len(turned) > 0 || isJudgedOtherwise(before.image, after) {
-			r.observer.JudgedAgain(after, turned)
+			r.observer.JudgedAgain(after, turned, before.swept)
 		}
 	}
 	after := r.Facts.verdict(obj)

@@ -83,7 +83,7 @@ func (m *maker) ofImage(ctx context.Context, before, after *imagev1.Image) (all 
 	if before == nil {
 		return []notify.Event{m.imported(after, in)}, nil
 	}
-	if all, err = m.turned(ctx, after, signatures.Changes(before, after), after.ResourceVersion); err != nil {
+	if all, err = m.turned(ctx, after, signatures.Changes(before, after), causesOf(before, after), after.ResourceVersion); err != nil {
 		return nil, err
 	}
 	had := annotation.GoneFrom(before.Annotations, after.Name)
@@ -96,8 +96,8 @@ func (m *maker) ofImage(ctx context.Context, before, after *imagev1.Image) (all 
 	return all, nil
 }
 
-// turned are the events of verdicts on an image that turned at a moment.
-func (m *maker) turned(ctx context.Context, image *imagev1.Image, changes []signatures.Change, moment string) (all []notify.Event, err error) {
+// turned are the events of verdicts on an image that turned at a moment, with their causes.
+func (m *maker) turned(ctx context.Context, image *imagev1.Image, changes []signatures.Change, of causes, moment string) (all []notify.Event, err error) {
 	for _, c := range changes {
 		place, namespace, _ := strings.Cut(c.Place, "#")
 		ref, err := reference.Parse(place)
@@ -107,7 +107,7 @@ func (m *maker) turned(ctx context.Context, image *imagev1.Image, changes []sign
 		whole := ref.String() + "@" + image.Name // with the tag, if the verdict is for one
 		e := notify.Event{Kind: notify.Verdict, ID: id(notify.Verdict, image.UID, c.Place, moment), Time: m.now(), Subject: whole, In: []reference.Reference{ref.Bare()}, Data: notify.Data{
 			Message: fmt.Sprintf("The verdict on %s turned from %s to %s", whole, c.Before, c.Verified), Reference: whole, Image: image.Name, Verified: c.Verified,
-			VerifiedBefore: c.Before, Reason: c.Reason, Cause: cause(c), Policy: c.Policy, Namespace: namespace, Signers: c.Signers,
+			VerifiedBefore: c.Before, Reason: c.Reason, Cause: of.cause(c), Policy: c.Policy, Namespace: namespace, Signers: c.Signers,
 		}}
 		if c.Verdict.Message != "" {
 			e.Data.Message += ": " + c.Verdict.Message
@@ -122,17 +122,42 @@ func (m *maker) turned(ctx context.Context, image *imagev1.Image, changes []sign
 	return all, nil
 }
 
+// causes has what causes of changed verdicts depend on beside the verdicts.
+type causes struct {
+	before, after map[string]string // the hashes of the policies that judged the image, by ID
+	by            imageruns.By
+}
+
+// causesOf compares two states of an Image. A sweep, and nothing else, has an Image judged again
+// without changing what verdicts depend on.
+func causesOf(before, after *imagev1.Image) causes {
+	of := causes{signatures.PoliciesOf(before), signatures.PoliciesOf(after), imageruns.BySweep}
+	same := slices.EqualFunc(before.Signatures, after.Signatures, func(a, b imagev1.ImageSignature) bool { return a.Name == b.Name })
+	for _, key := range []string{annotation.References, annotation.Gone, annotation.Repositories} {
+		same = same && before.Annotations[key] == after.Annotations[key]
+	}
+	if !same {
+		of.by = imageruns.ByWrite
+	}
+	return of
+}
+
 // cause returns why a verdict changed, in the words that ImageRuns use.
-func cause(c signatures.Change) string {
-	record := func(v annotation.Verdict) imageruns.RunVerdict {
+func (of causes) cause(c signatures.Change) string {
+	record := func(v annotation.Verdict, hashes map[string]string) imageruns.RunVerdict {
 		r := imageruns.RunVerdict{Verified: v.Verified, Reason: v.Reason, Signers: v.Signers, ExceptionUntil: v.Until}
 		if v.Policy != "" {
 			r.Policies = strings.Split(v.Policy, ",")
 		}
+		for _, id := range r.Policies {
+			if hash, ok := hashes[id]; ok {
+				r.PolicyVersions = append(r.PolicyVersions, hash)
+			}
+		}
 		return r
 	}
-	before := record(c.Former)
-	return imageruns.Cause(&before, record(c.Verdict))
+	before := record(c.Former, of.before)
+	return imageruns.Cause(&before, record(c.Verdict, of.after), of.by)
 }
 
 // imported is the event of a new image.

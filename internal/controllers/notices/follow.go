@@ -14,6 +14,7 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/imageruns"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
 	"github.com/tidewaiter/tidewaiter/importer/notify"
@@ -268,7 +269,7 @@ func (f *Follower) enqueueDrift(ctx context.Context, tag *imagev1.ImageTag) erro
 
 // enqueueTurned enqueues the notifications about verdicts that turned.
 func (f *Follower) enqueueTurned(ctx context.Context, t turned) error {
-	events, err := f.maker.turned(ctx, t.image, t.changes, t.at.Format(time.RFC3339Nano))
+	events, err := f.maker.turned(ctx, t.image, t.changes, causes{by: imageruns.ByTag}, t.at.Format(time.RFC3339Nano))
 	var jobs []notify.Notification
 	for _, e := range events {
 		jobs = append(jobs, f.Notifier.Jobs(e)...)

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	testingclock "k8s.io/utils/clock/testing"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/imageruns"
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
@@ -134,6 +135,50 @@ func TestVerdictOfATagIsTold(t *testing.T) {
 		}
 		if got != tt.want || err != nil {
 			t.Errorf("told is %q, %v, want %q", got, err, tt.want)
+		}
+	}
+}
+
+// A notification about a verdict has its cause: a policy that judges otherwise than before; or that
+// nothing but the verdict changed, which only a sweep does; or a write of what it depends on.
+func TestCauseIsTold(t *testing.T) {
+	const repository, digest = "r.example.com/team/app", "sha256:0000000000000000000000000000000000000000000000000000000000000001"
+	image := func(verified, stamp, namespaced string, signatures ...string) *imagev1.Image {
+		i := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: digest, UID: "u", ResourceVersion: "7", Annotations: map[string]string{
+			annotation.References: `["` + repository + `:v1"]`, annotation.Policy: stamp, annotation.NamespacePolicy: namespaced,
+			annotation.Verdicts:          `{"` + repository + `":{"verified":"` + verified + `","policy":"ours,theirs"}}`,
+			annotation.NamespaceVerdicts: `{"` + repository + `#team":{"verified":"` + verified + `","policy":"team/own"}}`,
+		}}, DockerImageReference: repository + "@" + digest}
+		for _, name := range signatures {
+			i.Signatures = append(i.Signatures, imagev1.ImageSignature{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		}
+		return i
+	}
+	const judged, own = "ours@v1-aa,theirs@v1-bb", "team/own@v1-cc"
+	renewed := image("False", judged, own)
+	renewed.Annotations[annotation.Repositories] = `{"` + repository + `":{}}`
+	for what, c := range map[string]struct {
+		before, after *imagev1.Image
+		want, inSpace string
+	}{
+		"an edit":                  {image("True", judged, own), image("False", "ours@v1-aa,theirs@v1-b2", own), "the policy theirs changed", string(imageruns.BySweep)},
+		"an edit in the namespace": {image("True", judged, own), image("False", judged, "team/own@v1-c2"), string(imageruns.BySweep), "the policy team/own changed"},
+		"other rules of a server":  {image("True", judged, own), image("False", "ours@v2-aa,theirs@v2-bb", "team/own@v2-cc"), string(imageruns.BySweep), string(imageruns.BySweep)},
+		"a signature":              {image("Unsigned", judged, own), image("False", judged, own, digest+"@00"), "a signature came that does not count", "a signature came that does not count"},
+		"an import":                {image("True", judged, own), renewed, string(imageruns.ByWrite), string(imageruns.ByWrite)},
+	} {
+		all, err := (&maker{nothingRuns{}, time.Now}).events(t.Context(), kubestore.Change{Rev: 7, Before: c.before, After: c.after})
+		if err != nil || len(all) != 2 {
+			t.Fatalf("%s: %+v, %v", what, all, err)
+		}
+		for _, e := range all {
+			want := c.want
+			if e.Data.Namespace == "team" {
+				want = c.inSpace
+			}
+			if e.Data.Cause != want {
+				t.Errorf("%s: in namespace %q it is told that %s, want %s", what, e.Data.Namespace, e.Data.Cause, want)
+			}
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,32 +120,43 @@ func (r *Recorder) names() (all []string) {
 	return all
 }
 
+// reading is a stretch whose verdict is read, and why.
+type reading struct {
+	run *run
+	by  imageruns.By
+}
+
 // ask gets the verdicts of stretches that began, or whose image was judged again.
 func (r *Recorder) ask(ctx context.Context, again bool) {
-	questions := map[asked][]*run{}
+	questions := map[asked][]reading{}
 	r.mu.Lock()
-	judge := func(one *run) {
+	judge := func(one *run, by imageruns.By) {
 		if one.begun && one.object.Status.Until == nil {
 			one.judge = false
 			if one.object.Status.Admission == "" {
 				r.admit(one)
 			}
 			q := asked{one.namespace, one.image, one.object.Spec.ImageID}
-			questions[q] = append(questions[q], one)
+			questions[q] = append(questions[q], reading{one, by})
 		}
 	}
 	for _, c := range r.clusters {
 		if again || len(r.recheck) > 0 {
 			for _, one := range c.runs {
-				if again || one.judge || r.recheck[one.object.Spec.Digest] {
-					judge(one)
+				switch by, recheck := r.recheck[one.object.Spec.Digest]; {
+				case recheck:
+					judge(one, cmp.Or(by, imageruns.ByWrite))
+				case one.judge:
+					judge(one, imageruns.ByAbsence)
+				case again:
+					judge(one, imageruns.ByReading)
 				}
 			}
 			continue
 		}
 		for one := range c.changed {
 			if one.judge {
-				judge(one)
+				judge(one, imageruns.ByAbsence)
 			}
 		}
 	}
@@ -161,7 +173,7 @@ func (r *Recorder) ask(ctx context.Context, again bool) {
 			defer r.mu.Unlock()
 			turned := false
 			for _, one := range of {
-				if before := one.verdict(v, digest); before != nil && aged(*before, v) && !turned {
+				if before := one.run.verdict(v, digest, one.by); before != nil && aged(*before, v) && !turned {
 					turned = true // for all stretches of the question
 					turns = append(turns, Turn{q.namespace, q.image, q.imageID, *before, v})
 				}
@@ -185,19 +197,26 @@ func aged(before, v imageruns.RunVerdict) bool {
 	return old.Reason == imageruns.ReasonTagTooOld && (verdicts.IsVerified(other.Verified) || other.Verified == verdicts.Excepted)
 }
 
-// verdict adds a verdict, if it differs from the last, which it returns: nil if there is none.
-func (one *run) verdict(v imageruns.RunVerdict, digest string) (before *imageruns.RunVerdict) {
+// verdict adds a verdict, if it differs from the last, which it returns: nil if there is none. The
+// verdict was read because of by.
+func (one *run) verdict(v imageruns.RunVerdict, digest string, by imageruns.By) (before *imageruns.RunVerdict) {
 	// the runtime may have reported the digest of a config, whose image is known now
 	if had := one.object.Spec.Digest; digest != "" && digest != had && (had == "" || had == podimages.Manifest(one.image, one.object.Spec.ImageID)) {
 		one.object.Spec.Digest, one.dirty, one.in.changed[one] = digest, true, true
 	}
-	known := one.object.Status.Verdicts
+	known, versions := one.object.Status.Verdicts, one.versions
+	one.versions = v.PolicyVersions
 	n := len(known)
 	if n > 0 && same(known[n-1], v) || one.object.Status.Until != nil {
 		return nil
 	}
 	if n > 0 {
 		before = &known[n-1]
+		was := *before
+		if versions != nil { // a change of policies since then changed no verdict
+			was.PolicyVersions = versions
+		}
+		v.Cause = imageruns.Cause(&was, v, by)
 	}
 	one.dirty, one.in.changed[one] = true, true
 	known = append(slices.Clone(known), v)
@@ -209,9 +228,10 @@ func (one *run) verdict(v imageruns.RunVerdict, digest string) (before *imagerun
 	return before
 }
 
-// same reports whether two verdicts are equal except for times and messages.
+// same reports whether two verdicts are equal except for times, messages, causes and the versions
+// of policies.
 func same(a, b imageruns.RunVerdict) bool {
-	a.Since, a.Message = b.Since, b.Message
+	a.Since, a.Message, a.Cause, a.PolicyVersions = b.Since, b.Message, b.Cause, b.PolicyVersions
 	return reflect.DeepEqual(a, b)
 }
 

@@ -32,6 +32,9 @@ type run struct {
 	dirty  bool // it must be written
 	grown  bool // only the number of its pods has changed
 	judge  bool // its verdict must be read
+	// versions are those of the policies by which it was judged last; nil if it was not yet, since
+	// this server records.
+	versions []string
 }
 
 // pod is what a pod runs.
@@ -258,7 +261,7 @@ func (c *cluster) adopt(stored *imageruns.ImageRun) {
 	}
 	most := max(stored.Status.MostPods, int32(r.pods))
 	r.object = *stored.DeepCopy()
-	r.begun, r.stored, r.judge = true, true, true
+	r.begun, r.stored, r.judge, r.versions = true, true, true, nil
 	r.grown = most > stored.Status.MostPods
 	r.object.Status.MostPods = most
 	c.changed[r] = true

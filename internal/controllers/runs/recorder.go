@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -102,7 +103,7 @@ type Recorder struct {
 	mu        sync.Mutex
 	recording bool // the stored stretches have been read, and changes are written
 	clusters  map[string]*cluster
-	recheck   map[string]bool // digests whose verdicts are to be asked for
+	recheck   map[string]imageruns.By // digests whose verdicts must be read, and why
 	limits    Limits
 	expired   time.Time // when old stretches were deleted last; zero if not since Limit
 
@@ -112,7 +113,7 @@ type Recorder struct {
 
 // New returns a recorder that counts. It writes nothing until Run.
 func New(o Options) *Recorder {
-	return &Recorder{Options: o, started: o.Clock.Now(), admitted: lru.New(maxAdmitted), clusters: map[string]*cluster{}, recheck: map[string]bool{}}
+	return &Recorder{Options: o, started: o.Clock.Now(), admitted: lru.New(maxAdmitted), clusters: map[string]*cluster{}, recheck: map[string]imageruns.By{}}
 }
 
 // of returns a cluster. The caller holds mu.
@@ -151,15 +152,20 @@ func (r *Recorder) Away(cluster string, seen time.Time) {
 	}
 }
 
-// Recheck makes the Recorder read the verdicts of running stretches of these images again.
-func (r *Recorder) Recheck(digests ...string) {
+// Recheck makes the Recorder read the verdicts of running stretches of these images again. by is
+// why, "" if another call says it.
+func (r *Recorder) Recheck(by imageruns.By, digests ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.recording { // when recording begins, the verdicts of all stretches are read
 		return
 	}
 	for _, digest := range digests {
-		r.recheck[digest] = true
+		if was := r.recheck[digest]; was != "" && by != "" && was != by {
+			r.recheck[digest] = imageruns.BySeveral
+		} else {
+			r.recheck[digest] = cmp.Or(by, was)
+		}
 	}
 }
 

@@ -104,9 +104,90 @@ func TestRecheck(t *testing.T) {
 	}
 	flush(2)
 	flush(0)
-	w.recorder.Recheck(digestOf(1), digestOf(7))
+	w.recorder.Recheck(imageruns.BySweep, digestOf(1), digestOf(7))
 	flush(1)
 	flush(0)
+}
+
+// versioned answers with a verdict by a version of a policy.
+type versioned struct {
+	verdictsOf
+	mu                sync.Mutex
+	verified, version string
+}
+
+func (v *versioned) VerdictOf(context.Context, string, string, string) (imageruns.RunVerdict, string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return imageruns.RunVerdict{Verified: v.verified, Policies: []string{"ours"}, PolicyVersions: []string{v.version}}, ""
+}
+
+// A recorded change has its cause: a policy that was edited since the verdict was read last, also
+// by another server; or what had it read. An edit that changed no verdict is not the cause of a
+// later change, and is not written.
+func TestCauseIsRecorded(t *testing.T) {
+	w, c := oneCluster(t)
+	store := &counted{Store: w.store}
+	w.store = store
+	says := &versioned{verified: "True", version: "1"}
+	start := func() {
+		w.start()
+		w.recorder.Verdicts = says
+	}
+	start()
+	w.runs(c, podID{"ns", "a"}, 0, 0)
+	flush := func(again bool) {
+		t.Helper()
+		w.clock.SetTime(w.now().Add(time.Second))
+		if err := w.recorder.flush(t.Context(), false, again); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flush(false)
+	image := digestOf(0)
+	for _, step := range []struct {
+		what, verified, version string
+		read                    func()
+		want                    string // "" if nothing is recorded
+	}{
+		{"a sweep", "False", "1", func() { w.recorder.Recheck(imageruns.BySweep, image); flush(false) }, string(imageruns.BySweep)},
+		{"an edit", "True", "2", func() { w.recorder.Recheck(imageruns.BySweep, image); flush(false) }, "the policy ours changed"},
+		{"an edit that changes nothing", "True", "3", func() { w.recorder.Recheck(imageruns.BySweep, image); flush(false) }, ""},
+		{"a write after it", "False", "3", func() { w.recorder.Recheck(imageruns.ByWrite, image); flush(false) }, string(imageruns.ByWrite)},
+		{"a tag, also as part of a write", "True", "3", func() {
+			w.recorder.Recheck("", image)
+			w.recorder.Recheck(imageruns.ByTag, image)
+			w.recorder.Recheck("", image)
+			flush(false)
+		}, string(imageruns.ByTag)},
+		{"a write that has no other reason", "False", "3", func() { w.recorder.Recheck("", image); flush(true) }, string(imageruns.ByWrite)},
+		{"two at once", "True", "3", func() {
+			w.recorder.Recheck(imageruns.ByTag, image)
+			w.recorder.Recheck(imageruns.BySweep, image)
+			flush(false)
+		}, string(imageruns.BySeveral)},
+		{"a reading of all", "False", "3", func() { flush(true) }, string(imageruns.ByReading)},
+		{"the next server", "True", "3", func() { start(); flush(false) }, string(imageruns.ByAbsence)},
+		{"the next server, after an edit", "False", "4", func() { start(); flush(false) }, "the policy ours changed"},
+	} {
+		says.mu.Lock()
+		says.verified, says.version = step.verified, step.version
+		says.mu.Unlock()
+		writes := store.writes
+		step.read()
+		for _, run := range w.at(w.now()) {
+			all := run.Status.Verdicts
+			if last := all[len(all)-1]; step.want != "" && (last.Verified != step.verified || last.Cause != step.want || last.PolicyVersions[0] != step.version) {
+				t.Errorf("%s: %+v, want %s", step.what, last, step.want)
+			}
+			if all[0].Cause != "" {
+				t.Errorf("the first verdict followed none, and has the cause %s", all[0].Cause)
+			}
+		}
+		if got := store.writes - writes; got > 0 != (step.want != "") {
+			t.Errorf("%s: %d writes", step.what, got)
+		}
+	}
 }
 
 // After a crash, a stretch does not begin before the one before it ended, though that was stored
@@ -194,18 +275,18 @@ func TestDigestOfAConfig(t *testing.T) {
 			t.Fatalf("%s: it does not run", name)
 		}
 		one := in.begin(k, container)
-		one.verdict(imageruns.RunVerdict{Verified: "Unknown"}, c.first)
+		one.verdict(imageruns.RunVerdict{Verified: "Unknown"}, c.first, imageruns.ByWrite)
 		if got := one.object.Spec.Digest; got != c.begun {
 			t.Errorf("%s: it begins as %s, want %s", name, got, c.begun)
 		}
 		one.dirty = false
 		for range 2 {
-			one.verdict(imageruns.RunVerdict{Verified: "Unknown"}, c.then)
+			one.verdict(imageruns.RunVerdict{Verified: "Unknown"}, c.then, imageruns.ByWrite)
 		}
 		if got := one.object.Spec.Digest; got != manifest || one.dirty != (c.begun != manifest) {
 			t.Errorf("%s: it is recorded as %s, want %s; written: %v", name, got, manifest, one.dirty)
 		}
-		one.verdict(imageruns.RunVerdict{Verified: "Unknown"}, "sha256:0000000000000000000000000000000000000000000000000000000000000000")
+		one.verdict(imageruns.RunVerdict{Verified: "Unknown"}, "sha256:0000000000000000000000000000000000000000000000000000000000000000", imageruns.ByWrite)
 		if got := one.object.Spec.Digest; got != manifest && c.begun != manifest { // the config of several images
 			t.Errorf("%s: what ran becomes %s", name, got)
 		}

@@ -920,6 +920,25 @@ func schema_tidewaiter_tidewaiter_coreapi_imageruns_RunVerdict(ref common.Refere
 							},
 						},
 					},
+					"policyVersions": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "PolicyVersions has a version of each of Policies, in their order. A version changes with everything that verdicts of the policy depend on.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
 					"signers": {
 						VendorExtensible: spec.VendorExtensible{
 							Extensions: spec.Extensions{
@@ -942,6 +961,13 @@ func schema_tidewaiter_tidewaiter_coreapi_imageruns_RunVerdict(ref common.Refere
 					"exceptionUntil": {
 						SchemaProps: spec.SchemaProps{
 							Description: "ExceptionUntil is when the exception ends that the verdict is due to.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"cause": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Cause is why this verdict followed the one before it. It is absent for the first verdict, and if an older server recorded it.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
