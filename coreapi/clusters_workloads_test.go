@@ -10,8 +10,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	registryrest "k8s.io/apiserver/pkg/registry/rest"
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/tidewaiter/tidewaiter/coreapi"
@@ -152,6 +154,42 @@ tidewaiter_cluster_current{cluster="prod"} 0
 
 	without := follow(t, dbtest.Open(t), clusters.Source{Name: "prod", Connect: prod.Config})
 	without.needed(t, digestA)
+}
+
+// Since when records are whole is in the metrics and in the table of clusters, once it is known.
+func TestRecordedSince(t *testing.T) {
+	t.Parallel()
+	prod := clustertest.New(t)
+	s := startOn(t, dbtest.Open(t), coreapi.Options{Clusters: clusters.Options{Sources: []clusters.Source{{Name: "prod", Connect: prod.Config}}}})
+	metric := func(text string) {
+		t.Helper()
+		if err := testutil.CollectAndCompare(s.api.Clusters, strings.NewReader(text), "tidewaiter_records_since_timestamp_seconds"); err != nil {
+			t.Error(err)
+		}
+	}
+	metric("")
+	since := metav1.NewTime(time.Date(2026, 11, 24, 16, 45, 0, 0, time.UTC))
+	if err := s.api.Clusters.SetRecords(t.Context(), "prod", clusters.ClusterRecords{Since: since, Until: since}, clusters.ClusterRecords{}); err != nil {
+		t.Fatal(err)
+	}
+	metric(`
+# HELP tidewaiter_records_since_timestamp_seconds The time since when the records of what ran in a cluster are whole, but for the gaps; absent before it is recorded.
+# TYPE tidewaiter_records_since_timestamp_seconds gauge
+tidewaiter_records_since_timestamp_seconds{cluster="prod"} 1.7955387e+09
+`)
+	storage := s.api.Clusters.REST().(registryrest.Lister)
+	list, err := storage.List(t.Context(), &internalversion.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := storage.ConvertToTable(t.Context(), list, &metav1.TableOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	column := slices.IndexFunc(table.ColumnDefinitions, func(c metav1.TableColumnDefinition) bool { return c.Name == "Recorded Since" })
+	if i := slices.IndexFunc(table.Rows, func(r metav1.TableRow) bool { return r.Cells[0] == "prod" }); i < 0 || table.Rows[i].Cells[column] != "2026-11-24T16:45:00Z" {
+		t.Errorf("the table of clusters says %v", table.Rows)
+	}
 }
 
 // A cluster that hangs, and closes no connection, is not known any more when its last answer is
