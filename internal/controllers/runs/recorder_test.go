@@ -144,7 +144,7 @@ func TestCauseIsRecorded(t *testing.T) {
 		}
 	}
 	flush(false)
-	image := digestOf(0)
+	image, former := digestOf(0), w.recorder
 	for _, step := range []struct {
 		what, verified, version string
 		read                    func()
@@ -169,6 +169,13 @@ func TestCauseIsRecorded(t *testing.T) {
 		{"a reading of all", "False", "3", func() { flush(true) }, string(imageruns.ByReading)},
 		{"the next server", "True", "3", func() { start(); flush(false) }, string(imageruns.ByAbsence)},
 		{"the next server, after an edit", "False", "4", func() { start(); flush(false) }, "the policy ours changed"},
+		{"another one, after one more", "True", "5", func() { former = w.recorder; start(); flush(false) }, "the policy ours changed"},
+		{"the former server again", "False", "5", func() {
+			former.stop()
+			w.recorder = former
+			w.load()
+			flush(false)
+		}, string(imageruns.ByAbsence)},
 	} {
 		says.mu.Lock()
 		says.verified, says.version = step.verified, step.version
