@@ -359,7 +359,7 @@ func (l *looker) verdictHistory(cmd *cobra.Command, output *cli.Output, asked st
 	if !output.ForPeople() {
 		return output.Print(cmd.OutOrStdout(), cli.Document{Whole: map[string]any{"reference": asked, "items": all}, Items: cli.ItemsOf(all), Names: ranDocument(runs).Names})
 	}
-	t := cli.Table{Columns: []string{"WHEN", "WHERE", "WORKLOAD", "DIGEST", "VERDICT", "BEFORE", "CAUSE", "SIGNER OR REASON…"}, Fixed: []string{"WHEN"}}
+	t := cli.Table{Columns: []string{"WHEN", "WHERE", "WORKLOAD", "DIGEST", "VERDICT", "BEFORE", "CAUSE", "SIGNER OR REASON…"}, Fixed: []string{"WHEN", "CAUSE"}}
 	for _, item := range all {
 		t.Rows = append(t.Rows, []string{
 			stamp(item.Since), item.Cluster + "/" + item.Namespace, item.Workload, digestCell(item.Digest),
