@@ -191,8 +191,8 @@ func TestSignersTask(t *testing.T) {
 	}
 }
 
-// docs/start/ci.md: an account that can import and no more imports, and the gate lets only signed
-// images through.
+// docs/start/ci.md: an account that can import and no more imports, and the gate, with the page's
+// own policy, lets only signed images through.
 func TestCIGuide(t *testing.T) {
 	t.Parallel()
 	s, run, c := harness.StartServer(t), newSession(t), newCosign(t)
@@ -204,8 +204,11 @@ func TestCIGuide(t *testing.T) {
 	// The pipeline has the certificate, the token, the policy, and no other credential.
 	c.key("release", "p256")
 	r.Push(t, "team/app:v1", all[0])
-	c.sign("legacy", "release", r.Host+"/team/app@"+images.Digest(t, all[0]).String())
-	g.write("policy.yaml", c.policyOf("release", r.Host+"/team", "release", "MatchRepository"))
+	c.sign("bundle", "release", r.Host+"/team/app@"+images.Digest(t, all[0]).String()) // as cosign 3 does by default
+	g.write("policy.yaml", g.block("kind: ClusterImagePolicy"))
+	public, err := os.ReadFile(filepath.Join(c.dir, "release.pub"))
+	must(t, err)
+	g.write("cosign.pub", string(public))
 	must(t, os.Symlink(filepath.Join(s.DataDir, "pki", "ca.crt"), filepath.Join(run.dir, "ca.crt")))
 	must(t, os.Remove(filepath.Join(run.dir, "tidewaiter-data")))
 	run.env = append(run.env, "KUBECONFIG=")
