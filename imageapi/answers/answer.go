@@ -109,6 +109,7 @@ type session struct {
 	resolver
 	only       string // the only namespace whose pods the answers contain; "" for all namespaces
 	formerTags bool
+	driftSince *metav1.Time
 	former     map[string]histories        // what led has read, by repository
 	searched   int                         // tags, and entries of their histories, that led has read
 	full       error                       // why led reads no more
@@ -137,7 +138,7 @@ func (a *Answerer) now() time.Time {
 // Answer answers a review for the caller in ctx. It fails only if ctx ends.
 func (a *Answerer) Answer(ctx context.Context, spec *ReferenceReviewSpec) (*ReferenceReviewStatus, error) {
 	s := a.session(ctx)
-	s.formerTags = spec.FormerTags
+	s.formerTags, s.driftSince = spec.FormerTags, spec.DriftSince
 	status := &ReferenceReviewStatus{AsOf: metav1.NewTime(a.now().UTC().Truncate(time.Second))}
 	known := map[Question]*Answer{}
 	for _, q := range spec.References {
@@ -155,8 +156,14 @@ func (a *Answerer) Answer(ctx context.Context, spec *ReferenceReviewSpec) (*Refe
 
 func (s *session) answer(ctx context.Context, q Question) Answer {
 	a := s.answerAbout(ctx, q)
-	if q.Runs != "" && s.rights.getImages == "" && s.rights.getTags == "" && a.State != Invalid {
+	if q.Runs == "" || a.State == Invalid {
+		return a
+	}
+	if s.rights.getImages == "" && s.rights.getTags == "" {
 		s.ofContainer(ctx, &a, q)
+	}
+	if s.driftSince != nil {
+		s.drifted(ctx, &a, q, *s.driftSince)
 	}
 	return a
 }
@@ -307,6 +314,7 @@ func (a *Answer) history(tag *imagev1.ImageTag, now time.Time) {
 const (
 	PartTags    = "tags"    // the tags and indexes of the image
 	PartRunning = "running" // where it runs
+	PartDrift   = "drift"   // when a container ran something else than its tag led to
 )
 
 // placed fills in the tags and the indexes that lead to the image.

@@ -2,8 +2,12 @@ package answers
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
@@ -80,4 +84,71 @@ func (s *session) drift(ctx context.Context, tag reference.Reference, names []st
 		return run
 	})
 	return d, failed
+}
+
+// drifted fills in how what a container runs compares with where its tag led since a time.
+func (s *session) drifted(ctx context.Context, a *Answer, q Question, since metav1.Time) {
+	ref, bad := reference.Parse(q.Reference)
+	if bad != nil || ref.Digest != "" {
+		return
+	}
+	ref = ref.Pulled()
+	_, tag, why, err := s.tagTarget(ctx, ref)
+	if err != nil {
+		a.unknown(PartDrift, err)
+		why = whyNot(err)
+	}
+	if err != nil || tag == nil || tag.Status == nil || len(tag.Status.Items) == 0 {
+		a.Drift = []TagDrift{{Since: since, Outdated: BaseUnknown, Message: why}}
+		return
+	}
+	items := tag.Status.Items[:min(len(tag.Status.Items), maxDrift)]
+	if first := items[len(items)-1].Created; since.Before(&first) {
+		a.Drift = append(a.Drift, TagDrift{Since: since, Outdated: BaseUnknown, Message: fmt.Sprintf("it is not known where %s led before %s", ref, first.UTC().Format(time.RFC3339))})
+	}
+	for i, item := range slices.Backward(items) {
+		if i > 0 && !since.Before(&items[i-1].Created) {
+			continue // it no longer led there
+		}
+		one := TagDrift{Since: item.Created, Digest: item.Image}
+		if one.Since.Before(&since) {
+			one.Since = since
+		}
+		outdated, why, err := s.ranOutdated(ctx, tag, ref, q.Runs, item.Image)
+		if err != nil {
+			a.unknown(PartDrift, err)
+			why = whyNot(err)
+		}
+		switch one.Message = why; {
+		case why != "":
+			one.Outdated = BaseUnknown
+		case outdated:
+			one.Outdated = BaseOutdated
+		default:
+			one.Outdated = BaseCurrent
+		}
+		a.Drift = append(a.Drift, one)
+	}
+}
+
+// ranOutdated reports whether a digest that a container ran differs from what its tag led to then.
+// unknown is why that is not known.
+func (s *session) ranOutdated(ctx context.Context, tag *imagev1.ImageTag, ref reference.Reference, runs, led string) (outdated bool, unknown string, err error) {
+	target := &resolved{digest: led}
+	switch {
+	case led == "":
+		return false, fmt.Sprintf("the registry did not have %s", ref), nil
+	case led == runs:
+		return false, "", nil
+	}
+	if target.image, err = s.image(ctx, led); err != nil {
+		return false, "", err
+	}
+	if target.image == nil {
+		target.message = fmt.Sprintf("%s led to %s, which is not imported", ref, led)
+	}
+	if runs, err = s.told(ctx, runs, ref, target); err != nil {
+		return false, "", err
+	}
+	return s.isOutdated(ctx, target, tag, runs)
 }

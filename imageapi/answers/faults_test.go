@@ -62,7 +62,7 @@ func TestReadsThatFailAreTold(t *testing.T) {
 	}
 	question := func(q Question) ask {
 		return func() (any, []UnknownPart, error) {
-			status, err := w.answerer().Answer(w.as("ann"), &ReferenceReviewSpec{References: []Question{q}})
+			status, err := w.answerer().Answer(w.as("ann"), &ReferenceReviewSpec{References: []Question{q}, DriftSince: &metav1.Time{Time: time.Now().Add(-24 * time.Hour)}})
 			if err != nil {
 				return nil, nil, err
 			}
@@ -86,6 +86,8 @@ func TestReadsThatFailAreTold(t *testing.T) {
 		"lose a registry":     impact(ImpactReviewSpec{LoseRegistry: "registry.example.com"}),
 		"tag":                 question(Question{Reference: tag, Namespace: "shop"}),
 		"digest":              question(Question{Reference: one}),
+		"container":           question(Question{Reference: tag, Runs: one, Namespace: "shop"}),
+		"container, unread":   question(Question{Reference: tag, Runs: digestOf("ghost"), Namespace: "shop"}),
 		"gone":                question(Question{Reference: repository + ":gone", Namespace: "shop"}),
 		"admission":           admission(tag),
 		"admission, digest":   admission(repository + "@" + one),

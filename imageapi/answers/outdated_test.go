@@ -1,10 +1,14 @@
 package answers
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 )
@@ -86,6 +90,99 @@ func TestLocalReviewByAConfig(t *testing.T) {
 		}
 		if a := got.References[0]; a.State == Unknown || a.Verdict == nil || len(got.Containers) != 1 || got.Containers[0].Digest != one {
 			t.Errorf("by %.20s: %+v, %+v", runs, a, got.Containers)
+		}
+	}
+}
+
+// What a container runs is compared with each image that its tag led to, as it is with the one to
+// which the tag leads now.
+func TestDriftSince(t *testing.T) {
+	t.Parallel()
+	const repository, name = "registry.example.com/app", "registry.example.com/app:v1"
+	since := time.Date(2026, 10, 31, 8, 0, 0, 0, time.UTC)
+	w := newWorld(t)
+	first, second, index, child, config := w.image("first", repository), w.image("second", repository), w.image("index", repository), w.image("child", repository), digestOf("config")
+	w.images[index].DockerImageManifests = []imagev1.ImageManifest{{Digest: child}, {Digest: digestOf("unread")}}
+	w.configs = map[string]string{config: first}
+	for what, c := range map[string]struct {
+		led  []any // hours after since, and digests, the oldest first
+		runs string
+		want []string // hours, and True, False or Unknown
+	}{
+		"the tag does not move":                    {[]any{-9, first}, first, []string{"0 False"}},
+		"the tag moves":                            {[]any{-9, first, 3, second}, first, []string{"0 False", "3 True"}},
+		"the tag moved before that time":           {[]any{-9, first, -2, second}, first, []string{"0 True"}},
+		"the tag moved at that time":               {[]any{-9, first, 0, second}, first, []string{"0 True"}},
+		"the tag moves back":                       {[]any{-9, first, 3, second, 6, first}, first, []string{"0 False", "3 True", "6 False"}},
+		"it runs what the tag leads to":            {[]any{-9, first, 3, second}, second, []string{"0 True", "3 False"}},
+		"the index lists what runs":                {[]any{-9, index}, child, []string{"0 False"}},
+		"the index lists an image that is unread":  {[]any{-9, index}, digestOf("unread"), []string{"0 False"}},
+		"another index lists what runs":            {[]any{-9, second}, digestOf("unread"), []string{"0 True"}},
+		"a former index lists what runs":           {[]any{-9, index, 3, second}, child, []string{"0 False", "3 True"}},
+		"the tag moves from one index to another":  {[]any{-9, first, 3, index}, child, []string{"0 True", "3 False"}},
+		"the runtime reports the digest of config": {[]any{-9, first, 3, second}, config, []string{"0 False", "3 True"}},
+		"the tag is not known":                     {nil, first, []string{"0 Unknown"}},
+		"where the tag led is known since a while": {[]any{2, second}, first, []string{"0 Unknown", "2 True"}},
+		"the registry lost the tag":                {[]any{-9, first, 3, "", 5, first}, first, []string{"0 False", "3 Unknown", "5 False"}},
+		"what the tag led to is not stored":        {[]any{-9, digestOf("away"), 3, second}, first, []string{"0 Unknown", "3 True"}},
+		"what runs is not stored":                  {[]any{-9, first}, digestOf("ghost"), []string{"0 Unknown"}},
+		"what runs is only in the history":         {[]any{-9, digestOf("away"), 3, second}, digestOf("away"), []string{"0 False", "3 True"}},
+	} {
+		w.tags = map[string]*imagev1.ImageTag{}
+		if c.led != nil {
+			w.tag(name)
+		}
+		for _, tag := range w.tags {
+			for i := len(c.led) - 2; i >= 0; i -= 2 {
+				tag.Status.Items = append(tag.Status.Items, imagev1.TagEvent{Image: c.led[i+1].(string), Created: metav1.NewTime(since.Add(time.Duration(c.led[i].(int)) * time.Hour))})
+			}
+		}
+		status, err := w.answerer().Answer(w.as("ann"), &ReferenceReviewSpec{References: []Question{{Reference: name, Runs: c.runs}}, DriftSince: &metav1.Time{Time: since}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, one := range status.References[0].Drift {
+			if got = append(got, fmt.Sprintf("%v %s", one.Since.Sub(since).Hours(), one.Outdated)); (one.Message == "") == (one.Outdated == BaseUnknown) {
+				t.Errorf("%s: %+v", what, one)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", what, got, c.want)
+		}
+
+		// How it compares now is what the pods of the tag have.
+		a := w.answerer()
+		a.Naming = telling{w, usage.Tagged{Tag: name, Digest: c.runs}}
+		d, err := a.Drift(t.Context(), w.ref(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := BaseCurrent
+		if d.Outdated.Pods() > 0 {
+			now = BaseOutdated
+		} else if d.Unknown.Pods() > 0 {
+			now = BaseUnknown
+		}
+		if last := status.References[0].Drift; last[len(last)-1].Outdated != now {
+			t.Errorf("%s: now it is %s, and the review has %+v", what, now, last)
+		}
+	}
+
+	// Without the time, or with a digest in the reference, nothing is compared.
+	w.tag(name, first)
+	for _, spec := range []ReferenceReviewSpec{
+		{References: []Question{{Reference: name, Runs: second}}},
+		{References: []Question{{Reference: repository + "@" + first, Runs: second}, {Reference: name}}, DriftSince: &metav1.Time{Time: since}},
+	} {
+		status, err := w.answerer().Answer(w.as("ann"), &spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range status.References {
+			if one.Drift != nil {
+				t.Errorf("%+v: %+v", one.Question, one.Drift)
+			}
 		}
 	}
 }

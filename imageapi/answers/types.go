@@ -26,6 +26,7 @@ const (
 	maxHistories       = 500       // tags of a repository whose histories are searched
 	maxSearched        = 100_000   // tags, and entries of their histories, that a review searches
 	maxPrevious        = 10        // images that a tag led to before
+	maxDrift           = 11        // images that a tag led to that are compared with what runs
 	maxNeeding         = 20        // workloads that need an image
 	maxUsers           = 5000      // pods that are counted by namespace
 	maxNames           = 20        // pods that are named
@@ -74,6 +75,9 @@ type ReferenceReviewSpec struct {
 	// FormerTags has the histories of tags searched for those that led to an image before, which
 	// costs more than the rest of the answer.
 	FormerTags bool `json:"formerTags,omitempty"`
+	// DriftSince has each digest that a container runs (Question.Runs) compared with where its tag
+	// led from this time on.
+	DriftSince *metav1.Time `json:"driftSince,omitempty"`
 }
 
 // Question is a reference as a person or a pod writes it.
@@ -177,6 +181,11 @@ type Answer struct {
 	//
 	// +listType=atomic
 	Previous []Previous `json:"previous,omitempty"`
+	// Drift compares what a container runs (Question.Runs) with where its tag led, the oldest
+	// comparison first, if the review has DriftSince and the reference has no digest.
+	//
+	// +listType=atomic
+	Drift []TagDrift `json:"drift,omitempty"`
 	// Base is the image that this one is built on, if its annotations or labels name it.
 	Base *Base `json:"base,omitempty"`
 	// Unknowns are the parts of the answer that are not known, or not known as of now.
@@ -185,7 +194,7 @@ type Answer struct {
 	Unknowns []UnknownPart `json:"unknowns,omitempty"`
 }
 
-// The values of Base.Outdated.
+// The values of Base.Outdated and TagDrift.Outdated.
 const (
 	BaseOutdated = "True"
 	BaseCurrent  = "False"
@@ -462,12 +471,28 @@ type Previous struct {
 	By    string      `json:"by,omitempty"`
 }
 
+// TagDrift compares what a container runs with where its tag led from a time on, until the next
+// such time.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:openapi-gen=true
+type TagDrift struct {
+	Since metav1.Time `json:"since"`
+	// Outdated is True if the container ran something else than the tag led to, False if it did not,
+	// or Unknown.
+	Outdated string `json:"outdated"`
+	// Digest is where the tag led; it is empty if it led nowhere, or that is not known.
+	Digest string `json:"digest,omitempty"`
+	// Message is why it is not known whether the container was outdated.
+	Message string `json:"message,omitempty"`
+}
+
 // UnknownPart is a part of an answer that is not known, or not known as of now.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type UnknownPart struct {
-	// Part is meaning, tags, checked, verdict, running or neededBy.
+	// Part is meaning, tags, checked, verdict, running, neededBy or drift.
 	Part string `json:"part"`
 	// Reason is why, with the age of what is known.
 	Reason string `json:"reason"`

@@ -10,63 +10,51 @@ import (
 	"time"
 )
 
-// A workload drifts while it runs another image than its tag led to, as far as that is recorded.
+// A workload drifts while it runs another image than its tag led to, as far as that is known.
 func TestDriftOverTime(t *testing.T) {
-	const first, second, index, child = "sha256:1111", "sha256:2222", "sha256:eeee", "sha256:cccc"
 	since := time.Date(2026, 10, 31, 8, 0, 0, 0, time.UTC)
 	hour := func(n int) time.Time { return since.Add(time.Duration(n) * time.Hour) }
 	now := hour(24)
-	stored := map[string]*referenceAnswer{first: {}, second: {}, child: {}, index: {Meaning: meaning{Platforms: []platformImage{{Digest: child}}}}}
-	leads := func(items ...any) *ledTo {
-		to := &ledTo{}
-		for i := 0; i < len(items); i += 2 {
-			to.Items = append(to.Items, led{hour(items[i].(int)), text(items[i+1].(string))})
-		}
-		return to
-	}
 	for name, c := range map[string]struct {
-		tag         *ledTo
-		digest      text
-		from, until int // until is 0 while it runs
+		compared    []any // hours, and True, False or Unknown
+		from, until int   // until is 0 while it runs
 		unseen      bool
-		images      map[string]*referenceAnswer
 		want        []string
 		unknown     bool
 	}{
-		"the tag does not move":                     {tag: leads(-9, first), digest: first, from: -5},
-		"the tag moves":                             {tag: leads(-9, first, 3, second), digest: first, from: -5, want: []string{"3 Gained"}},
-		"the tag moved before that time":            {tag: leads(-9, first, -2, second), digest: first, from: -5},
-		"the tag moves, and the workload follows":   {tag: leads(-9, first, 3, second), digest: first, from: -5, until: 4, want: []string{"3 Gained", "4 Lost"}},
-		"it drifted before, and no longer runs":     {tag: leads(-9, first, -2, second), digest: first, from: -5, until: 4, want: []string{"4 Lost"}},
-		"it was gone when its cluster was seen":     {tag: leads(-9, first, -2, second), digest: first, from: -5, until: 4, unseen: true, want: []string{"4 Lost before"}},
-		"the tag moves back":                        {tag: leads(-9, first, 3, second, 6, first), digest: first, from: -5, want: []string{"3 Gained", "6 Lost"}},
-		"it begins with an older build":             {tag: leads(-9, first, -2, second), digest: first, from: 5, want: []string{"5 Gained"}},
-		"it begins with what the tag leads to":      {tag: leads(-9, first, -2, second), digest: second, from: 5},
-		"it ends before the tag moves":              {tag: leads(-9, first, 7, second), digest: first, from: -5, until: 4},
-		"the index lists what runs":                 {tag: &ledTo{Items: leads(-9, index).Items, Lists: []text{child}}, digest: child, from: 2},
-		"a former index lists what runs":            {tag: leads(-9, index, 3, second), digest: child, from: -5, want: []string{"3 Gained"}},
-		"the tag moves from one index to another":   {tag: leads(-9, first, 3, index), digest: child, from: -5, want: []string{"3 Lost"}},
-		"the tag is not known":                      {digest: first, from: -5, unknown: true},
-		"where the tag led is known since a while":  {tag: leads(2, second), digest: first, from: -5, want: []string{"2 Gained before"}, unknown: true},
-		"it is known since a while that it is fine": {tag: leads(2, first), digest: first, from: -5, unknown: true},
-		"the registry lost the tag":                 {tag: leads(-9, first, 3, "", 5, first), digest: first, from: -5, unknown: true},
-		"the registry lost the tag, which moved":    {tag: leads(-9, first, 3, "", 5, second), digest: first, from: -5, want: []string{"5 Gained before"}, unknown: true},
-		"what the tag leads to is not stored":       {tag: leads(-9, first, 3, second), digest: first, from: -5, images: map[string]*referenceAnswer{first: {}}, unknown: true},
-		"what runs is not stored":                   {tag: leads(-9, first, 3, second), digest: "sha256:9999", from: -5, unknown: true},
-		"what runs is only in the history":          {tag: leads(-9, first, 3, second), digest: first, from: -5, images: map[string]*referenceAnswer{second: {}}, want: []string{"3 Gained"}},
+		"the tag does not move":                     {compared: []any{0, "False"}, from: -5},
+		"the tag moves":                             {compared: []any{0, "False", 3, "True"}, from: -5, want: []string{"3 Gained"}},
+		"the tag moves twice":                       {compared: []any{0, "False", 3, "True", 5, "True"}, from: -5, want: []string{"3 Gained"}},
+		"the tag moved before that time":            {compared: []any{0, "True"}, from: -5},
+		"the tag moves, and the workload follows":   {compared: []any{0, "False", 3, "True"}, from: -5, until: 4, want: []string{"3 Gained", "4 Lost"}},
+		"it drifted before, and no longer runs":     {compared: []any{0, "True"}, from: -5, until: 4, want: []string{"4 Lost"}},
+		"it was gone when its cluster was seen":     {compared: []any{0, "True"}, from: -5, until: 4, unseen: true, want: []string{"4 Lost before"}},
+		"the tag moves back":                        {compared: []any{0, "False", 3, "True", 6, "False"}, from: -5, want: []string{"3 Gained", "6 Lost"}},
+		"it begins with an older build":             {compared: []any{0, "True"}, from: 5, want: []string{"5 Gained"}},
+		"it begins with what the tag leads to":      {compared: []any{0, "False"}, from: 5},
+		"it begins between moves":                   {compared: []any{0, "True", 3, "False", 7, "True"}, from: 5, want: []string{"7 Gained"}},
+		"it ends before the tag moves":              {compared: []any{0, "False", 7, "True"}, from: -5, until: 4},
+		"nothing is compared":                       {from: -5, unknown: true},
+		"the tag is not known":                      {compared: []any{0, "Unknown"}, from: -5, unknown: true},
+		"where the tag led is known since a while":  {compared: []any{0, "Unknown", 2, "True"}, from: -5, want: []string{"2 Gained before"}, unknown: true},
+		"it is known since a while that it is fine": {compared: []any{0, "Unknown", 2, "False"}, from: -5, unknown: true},
+		"the registry lost the tag":                 {compared: []any{0, "False", 3, "Unknown", 5, "False"}, from: -5, unknown: true},
+		"the registry lost the tag, which moved":    {compared: []any{0, "False", 3, "Unknown", 5, "True"}, from: -5, want: []string{"5 Gained before"}, unknown: true},
+		"it drifts, and may do so until it ends":    {compared: []any{0, "True", 3, "Unknown"}, from: -5, until: 4, want: []string{"4 Lost"}, unknown: true},
 	} {
-		if c.images == nil {
-			c.images = stored
-		}
 		r := &imageRun{}
-		r.Spec.Workload, r.Spec.Image, r.Spec.Digest, r.Spec.From = "Deployment/app", "r.io/app:v1", c.digest, hour(c.from)
+		r.Spec.Workload, r.Spec.Image, r.Spec.From = "Deployment/app", "r.io/app:v1", hour(c.from)
 		if c.until != 0 {
 			r.Status.Until = hour(c.until)
 		}
 		if c.unseen {
 			_ = json.Unmarshal([]byte(`[{"from": "2026-10-31T08:00:00Z", "until": "2026-10-31T12:00:00Z"}]`), &r.Status.Unseen)
 		}
-		changes, whole := (&tagRun{imageRun: r}).drift(since, now, c.tag, c.images)
+		var compared []drift
+		for i := 0; i < len(c.compared); i += 2 {
+			compared = append(compared, drift{Since: hour(c.compared[i].(int)), Outdated: text(c.compared[i+1].(string))})
+		}
+		changes, whole := (&tagRun{imageRun: r}).drift(since, now, compared)
 		var got []string
 		for _, one := range changes {
 			text := strings.TrimSuffix(one.At.Sub(since).String(), "h0m0s") + " " + one.Sign()
@@ -84,7 +72,7 @@ func TestDriftOverTime(t *testing.T) {
 // What drifted is on the page and in the feed, from what is recorded of runs and tags; for what
 // is not recorded it is said.
 func TestWhatDrifted(t *testing.T) {
-	const moved, early = "2026-11-01T02:00:00Z", "2026-10-01T00:00:00Z"
+	const moved, yesterday, early = "2026-11-01T02:00:00Z", "2026-10-31T08:00:00Z", "2026-10-01T00:00:00Z"
 	run := func(workload, image string) m {
 		return m{"metadata": m{"namespace": "shop"}, "spec": m{"cluster": "prod", "workload": "Deployment/" + workload, "container": "main", "image": image, "digest": digestA, "from": early}}
 	}
@@ -96,13 +84,10 @@ func TestWhatDrifted(t *testing.T) {
 		return m{"items": l{run("old", "r.io/old:v1"), run("short", "short"), run("strange", "r.io/strange:v1"), run("fixed", "r.io/old@"+digestB)}}
 	}
 	answers["POST "+reviewsPath] = answered(func(reference string) m {
-		switch reference {
-		case "r.io/old:v1", "docker.io/library/short:latest":
-			return m{"state": "Found", "meaning": m{"tag": "v1", "digest": digestB}, "checked": m{"since": moved}, "previous": l{m{"digest": digestA, "since": early}}}
-		case digestA, digestB:
-			return m{"state": "Found", "meaning": m{"digest": reference}}
+		if reference == "r.io/old:v1" || reference == "docker.io/library/short:latest" {
+			return m{"drift": l{m{"since": yesterday, "outdated": "False", "digest": digestA}, m{"since": moved, "outdated": "True", "digest": digestB}}}
 		}
-		return m{"state": "Absent"}
+		return m{"drift": l{m{"since": yesterday, "outdated": "Unknown", "message": "why"}}}
 	})
 	b := newBrowser(t, answers)
 	b.signIn("good")

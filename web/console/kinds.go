@@ -79,12 +79,14 @@ type review struct {
 type reviewSpec struct {
 	References []question `json:"references"`
 	FormerTags bool       `json:"formerTags,omitempty"`
+	DriftSince *time.Time `json:"driftSince,omitempty"`
 }
 
 type question struct {
 	Reference text `json:"reference"`
 	Namespace text `json:"namespace,omitempty"`
 	Platform  text `json:"platform,omitempty"`
+	Runs      text `json:"runs,omitempty"`
 }
 
 type reviewStatus struct {
@@ -104,6 +106,7 @@ type referenceAnswer struct {
 	Running    *running      `json:"running"`
 	NeededBy   []text        `json:"neededBy"`
 	Previous   []previous    `json:"previous"`
+	Drift      []drift       `json:"drift"`
 	Base       *base         `json:"base"`
 	Unknowns   []unknownPart `json:"unknowns"`
 }

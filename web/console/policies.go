@@ -95,15 +95,13 @@ func (v *visit) policies() error {
 	data.MayVerify = data.Sweep != nil && v.may("post", verificationPath)
 	p := &page{Name: "policies", Title: "Policies", Nav: "policies", Data: data, Commands: []string{"kubectl get clusterimagepolicies,imagepolicies -A"}}
 	if data.Asked != "" {
-		asked := &review{APIVersion: "tidewaiter.dev/v1", Kind: "ReferenceReview", Spec: reviewSpec{References: []question{{Reference: text(data.Asked), Namespace: text(data.Namespace)}}}}
-		got := &review{}
-		switch err := v.call.post(v.ctx(), reviewsPath, nil, asked, got); {
+		switch got, err := v.reviewOf(reviewSpec{References: []question{{Reference: text(data.Asked), Namespace: text(data.Namespace)}}}); {
 		case isCode(err, http.StatusUnauthorized):
 			return err
 		case err != nil:
 			data.Trouble = noticeOf("ask about references", err)
-		case len(got.Status.References) == 1:
-			data.Answer, p.AsOf = &got.Status.References[0], got.Status.AsOf
+		default:
+			data.Answer, p.AsOf = &got.References[0], got.AsOf
 		}
 		p.Commands = append(p.Commands, "tidewaiter verify "+quoted(data.Asked))
 	}

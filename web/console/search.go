@@ -221,15 +221,20 @@ func namesRegistry(reference string) bool {
 
 // review gets the API's answers about references.
 func (v *visit) review(former bool, references ...string) (*reviewStatus, error) {
-	asked := &review{APIVersion: "tidewaiter.dev/v1", Kind: "ReferenceReview", Spec: reviewSpec{FormerTags: former}}
+	spec := reviewSpec{FormerTags: former}
 	for _, r := range references {
-		asked.Spec.References = append(asked.Spec.References, question{Reference: text(r)})
+		spec.References = append(spec.References, question{Reference: text(r)})
 	}
+	return v.reviewOf(spec)
+}
+
+// reviewOf gets the API's answers to questions.
+func (v *visit) reviewOf(spec reviewSpec) (*reviewStatus, error) {
 	got := &review{}
-	if err := v.call.post(v.ctx(), reviewsPath, nil, asked, got); err != nil {
+	if err := v.call.post(v.ctx(), reviewsPath, nil, &review{APIVersion: "tidewaiter.dev/v1", Kind: "ReferenceReview", Spec: spec}, got); err != nil {
 		return nil, err
 	}
-	if len(got.Status.References) != len(references) {
+	if len(got.Status.References) != len(spec.References) {
 		return nil, &apiError{Code: http.StatusBadGateway, Message: "the API did not answer all questions", Path: reviewsPath}
 	}
 	return &got.Status, nil

@@ -43,6 +43,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.Running":                    schema_tidewaiter_tidewaiter_imageapi_answers_Running(ref),
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.RunningImage":               schema_tidewaiter_tidewaiter_imageapi_answers_RunningImage(ref),
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.RunningIn":                  schema_tidewaiter_tidewaiter_imageapi_answers_RunningIn(ref),
+		"github.com/tidewaiter/tidewaiter/imageapi/answers.TagDrift":                   schema_tidewaiter_tidewaiter_imageapi_answers_TagDrift(ref),
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.UnknownPart":                schema_tidewaiter_tidewaiter_imageapi_answers_UnknownPart(ref),
 		"github.com/tidewaiter/tidewaiter/imageapi/answers.Verdict":                    schema_tidewaiter_tidewaiter_imageapi_answers_Verdict(ref),
 	}
@@ -172,6 +173,24 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Answer(ref common.ReferenceCa
 							},
 						},
 					},
+					"drift": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Drift compares what a container runs (Question.Runs) with where its tag led, the oldest comparison first, if the review has DriftSince and the reference has no digest.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/tidewaiter/tidewaiter/imageapi/answers.TagDrift"),
+									},
+								},
+							},
+						},
+					},
 					"base": {
 						SchemaProps: spec.SchemaProps{
 							Description: "Base is the image that this one is built on, if its annotations or labels name it.",
@@ -201,7 +220,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Answer(ref common.ReferenceCa
 			},
 		},
 		Dependencies: []string{
-			"github.com/tidewaiter/tidewaiter/imageapi/answers.Base", "github.com/tidewaiter/tidewaiter/imageapi/answers.Checked", "github.com/tidewaiter/tidewaiter/imageapi/answers.Meaning", "github.com/tidewaiter/tidewaiter/imageapi/answers.Previous", "github.com/tidewaiter/tidewaiter/imageapi/answers.Question", "github.com/tidewaiter/tidewaiter/imageapi/answers.Running", "github.com/tidewaiter/tidewaiter/imageapi/answers.UnknownPart", "github.com/tidewaiter/tidewaiter/imageapi/answers.Verdict"},
+			"github.com/tidewaiter/tidewaiter/imageapi/answers.Base", "github.com/tidewaiter/tidewaiter/imageapi/answers.Checked", "github.com/tidewaiter/tidewaiter/imageapi/answers.Meaning", "github.com/tidewaiter/tidewaiter/imageapi/answers.Previous", "github.com/tidewaiter/tidewaiter/imageapi/answers.Question", "github.com/tidewaiter/tidewaiter/imageapi/answers.Running", "github.com/tidewaiter/tidewaiter/imageapi/answers.TagDrift", "github.com/tidewaiter/tidewaiter/imageapi/answers.UnknownPart", "github.com/tidewaiter/tidewaiter/imageapi/answers.Verdict"},
 	}
 }
 
@@ -2039,12 +2058,18 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ReferenceReviewSpec(ref commo
 							Format:      "",
 						},
 					},
+					"driftSince": {
+						SchemaProps: spec.SchemaProps{
+							Description: "DriftSince has each digest that a container runs (Question.Runs) compared with where its tag led from this time on.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
 				},
 				Required: []string{"references"},
 			},
 		},
 		Dependencies: []string{
-			"github.com/tidewaiter/tidewaiter/imageapi/answers.Question"},
+			"github.com/tidewaiter/tidewaiter/imageapi/answers.Question", "k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
 	}
 }
 
@@ -2285,6 +2310,49 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_RunningIn(ref common.Referenc
 	}
 }
 
+func schema_tidewaiter_tidewaiter_imageapi_answers_TagDrift(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "TagDrift compares what a container runs with where its tag led from a time on, until the next such time.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"since": {
+						SchemaProps: spec.SchemaProps{
+							Ref: ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+					"outdated": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Outdated is True if the container ran something else than the tag led to, False if it did not, or Unknown.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"digest": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Digest is where the tag led; it is empty if it led nowhere, or that is not known.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Message is why it is not known whether the container was outdated.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"since", "outdated"},
+			},
+		},
+		Dependencies: []string{
+			"k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
+	}
+}
+
 func schema_tidewaiter_tidewaiter_imageapi_answers_UnknownPart(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -2294,7 +2362,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_UnknownPart(ref common.Refere
 				Properties: map[string]spec.Schema{
 					"part": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Part is meaning, tags, checked, verdict, running or neededBy.",
+							Description: "Part is meaning, tags, checked, verdict, running, neededBy or drift.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
