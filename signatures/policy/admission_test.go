@@ -132,3 +132,34 @@ func TestAnnotationsWithoutEffect(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A version is another one after an edit of anything that verdicts depend on, and the same after an
+// edit of what only admission looks at.
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	text := strings.Replace(signaturestest.Document("ours", "[r.example.com]", signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil), ""),
+		"metadata: {", "metadata: {annotations: {tidewaiter.dev/admission: warn}, ", 1)
+	version := func(from, to string) string {
+		t.Helper()
+		policies, err := policy.Parse([]byte(strings.Replace(text, from, to, 1)), "ours.yaml")
+		if err != nil || !strings.Contains(text, from) {
+			t.Fatalf("%q for %q: %v", to, from, err)
+		}
+		return policies[0].Version()
+	}
+	is := version("", "")
+	for to, from := range map[string]string{
+		"scopes: [r.example.com, s.example.com]":                                         "scopes: [r.example.com]",
+		"policy:\n    signedIdentity: {matchPolicy: MatchRepository}\n":                  "policy:\n",
+		"policy:\n    attestations: [{predicateType: https://slsa.dev/provenance/v1}]\n": "policy:\n",
+		"tidewaiter.dev/max-tag-age: 10m":                                                "tidewaiter.dev/admission: warn",
+		"tidewaiter.dev/immutable-tags: v*":                                              "tidewaiter.dev/admission: warn",
+	} {
+		if got := version(from, to); got == is {
+			t.Errorf("with %q it is still version %s", to, got)
+		}
+	}
+	if got := version("admission: warn", "admission: audit"); got != is {
+		t.Errorf("with another mode it is version %s, and was %s", got, is)
+	}
+}
