@@ -25,12 +25,13 @@ type outcome struct {
 
 func (o outcome) isMet() bool { return o.Verified == verdicts.VerifiedTrue || o.byIndex }
 
-// required is a requirement: the outcomes by its policies, of which one must be met.
+// required is a requirement: the outcomes of its policies. The image must meet at least one of
+// them.
 type required []outcome
 
 func (r required) isMet() bool { return slices.ContainsFunc(r, outcome.isMet) }
 
-// ids are the names of the policies whose outcome is so.
+// ids returns the names of the policies whose outcome fulfils so.
 func (r required) ids(so func(outcome) bool) (ids []string) {
 	for _, o := range r {
 		if o.by != nil && so(o) {
@@ -42,8 +43,8 @@ func (r required) ids(so func(outcome) bool) (ids []string) {
 
 // best is the verdict by a requirement: the first that applies of True, Unknown, False and
 // Unsigned. If none of several alternatives is met, the message names them all. Unknown comes
-// before False because the alternative that is unknown may be met; whether a user who may push can
-// cause that is for [Forced] to say.
+// before False because the unknown alternative may be met. [Forced] reports whether a user who may
+// push can cause that.
 func (r required) best() annotation.Verdict {
 	order := []string{verdicts.Unsigned, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.VerifiedTrue}
 	best := slices.MaxFunc(r, func(a, b outcome) int {
@@ -68,8 +69,8 @@ const (
 	maxAlternatives = 300 // bytes beside a summary
 )
 
-// attested is the verdict on the attestations that a requirement demands: the best of those
-// policies that demand any; "" if none does, or if the image meets another one.
+// attested is the best verdict on attestations among the policies that demand any. It is "" if no
+// policy demands any, or if the image meets a policy that demands none.
 func (r required) attested() (attested string) {
 	for _, o := range r {
 		switch {
@@ -86,7 +87,7 @@ func (r required) attested() (attested string) {
 	return attested
 }
 
-// require judges by the alternatives of a requirement.
+// require judges an image by the alternatives of a requirement.
 func (p verdictScope) require(alternatives policy.Requirement, judged []judgement, leftOut leftOut) (r required) {
 	for _, by := range alternatives {
 		r = append(r, p.by(by, judged, leftOut))
@@ -94,7 +95,7 @@ func (p verdictScope) require(alternatives policy.Requirement, judged []judgemen
 	return r
 }
 
-// by judges by one policy, nil if none can be chosen.
+// by judges an image by one policy. The policy is nil if none can be chosen.
 func (p verdictScope) by(by *policy.Policy, judged []judgement, leftOut leftOut) outcome {
 	o := outcome{by: by}
 	demanded := by != nil && len(by.Attestations) > 0
@@ -127,21 +128,22 @@ func (p verdictScope) by(by *policy.Policy, judged []judgement, leftOut leftOut)
 // isForPlatforms reports whether a signature of an index can meet a policy for its platforms.
 func isForPlatforms(p *policy.Policy) bool { return len(p.Attestations) == 0 && !p.OwnSignatures }
 
-// VouchesForAll reports whether a verified index meets, of each requirement of the policies that
-// cover it, one that it can meet for its platforms. No other index vouches for more. v is the
-// verdict of the index.
+// VouchesForAll reports whether a verified index vouches for its platforms as far as an index can:
+// of each requirement that has policies for platforms, it meets one of these. Then no other index
+// vouches for more. by are the policies that cover the index. v is the verdict of the index.
 func VouchesForAll(v annotation.Verdict, by []*policy.Policy) bool {
 	return !slices.ContainsFunc(policy.Requirements(by), func(r policy.Requirement) bool {
 		return slices.ContainsFunc(r, isForPlatforms) && !slices.ContainsFunc(r, func(p *policy.Policy) bool { return isForPlatforms(p) && !slices.Contains(v.Spared, p.ID()) })
 	})
 }
 
-// isUnmet reports whether a verdict that is not verified says that a policy is not met.
+// isUnmet reports whether an image with this verdict, which is not verified, does not meet the
+// policy.
 func isUnmet(v annotation.Verdict, p *policy.Policy) bool {
 	return len(v.Unmet) == 0 || slices.Contains(v.Unmet, p.ID())
 }
 
-// Vouching returns the policies of a requirement that let an image through by a verdict for a
+// Vouching returns the policies of a requirement that let an image through, given its verdict for a
 // reference: those that it meets, and those with an exception for it.
 func Vouching(r policy.Requirement, v annotation.Verdict, asked reference.Reference, digest string, now time.Time) (all []*policy.Policy) {
 	for _, p := range r {

@@ -81,7 +81,7 @@ func TestSubjectsByExpression(t *testing.T) {
 	}
 }
 
-// A reusable workflow is the subject, whoever calls it: who called it is in the extensions.
+// The subject is the reusable workflow, whatever calls it. The extensions name the caller.
 func TestSubjectsByExtension(t *testing.T) {
 	t.Parallel()
 	d := signaturestest.NewDeployment(t)
@@ -173,8 +173,8 @@ func TestCatchAllScope(t *testing.T) {
 	want(t, verify(t, signatures.TypeSimpleSigning, content, signaturestest.SetFrom(t, all+nearer)), "False NoMatchingKey / Unknown")
 }
 
-// Nobody signs annotations: whoever can write to a registry can put rubbish beside a good
-// signature. Rubbish matters only in an annotation that is needed.
+// Annotations are not signed: anyone who can write to a registry can put rubbish beside a good
+// signature. It matters only in an annotation that is needed.
 func TestAttackRubbishInAnnotations(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	d := signaturestest.NewDeployment(t)

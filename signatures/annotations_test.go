@@ -10,7 +10,7 @@ import (
 )
 
 // Annotations of `cosign sign -a` are among the claims, in a bundle as in the older format. They
-// come from the subject that the signature is over, and cannot be taken for another claim.
+// come from the signed subject, and cannot replace another claim.
 func TestAnnotationsOfBundles(t *testing.T) {
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)

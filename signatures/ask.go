@@ -25,9 +25,9 @@ func PoliciesFor(asked reference.Reference, namespace string, set *policy.Set) [
 
 // Ask returns the verdict on an Image for a reference to it, with a tag or a digest. It judges the
 // signatures in the reference's repository by PoliciesFor, for that very reference. If the Image
-// holds a current verdict for the same question, Ask returns that; if not, it judges the signatures
-// now. So a reference needs no stored verdict. The zero Verdict means that no policy covers the
-// reference.
+// stores a current verdict for this reference, Ask returns it. Otherwise it judges the signatures
+// now. So it also works for references without a stored verdict. The zero Verdict means that no
+// policy covers the reference.
 //
 // The Image must come from storage and be in the repository: Ask does not check that.
 func Ask(image *imagev1.Image, asked reference.Reference, namespace string, set *policy.Set, now time.Time, indexes Indexes) annotation.Verdict {
@@ -58,8 +58,8 @@ func Ask(image *imagev1.Image, asked reference.Reference, namespace string, set 
 
 // Forced reports whether a verdict is Unknown for a reason that every user who may push to the
 // repository can cause: signatures that are too many, too large, or in an unsupported format.
-// Enforcement treats such an image as unsigned. For other reasons, the registry or the store could
-// not be read, which a pusher does not cause.
+// Enforcement treats such an image as unsigned. The other reasons are that the registry or the
+// store could not be read, which a pusher cannot cause.
 func Forced(v annotation.Verdict) bool {
 	if v.Verified != verdicts.VerifiedUnknown {
 		return false

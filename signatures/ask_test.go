@@ -45,9 +45,9 @@ func brought(sigs ...imagev1.ImageSignature) (r annotation.Repository) {
 	return r
 }
 
-// Somebody who may write policies in one namespace, and push tags of a shared image to a repository
-// of their own, takes no place from others: those of another namespace are judged by their own
-// policy, and what has no place says so.
+// A tenant may write policies in one namespace, and push tags of a shared image to a repository of
+// its own. That takes no verdict from others: another namespace is judged by its own policy, and
+// the Image shows how many scopes have no stored verdict.
 func TestAttackTenantTakesThePlaces(t *testing.T) {
 	t.Parallel()
 	his, shop := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -89,7 +89,8 @@ func TestAttackTenantTakesThePlaces(t *testing.T) {
 		}
 	}
 
-	// More namespaces than there are places: who has none is judged when he asks.
+	// There are more namespaces than places for stored verdicts. A namespace without a place is judged
+	// on request.
 	policies = nil
 	for i := range 40 {
 		policies = append(policies, inNamespace(t, fmt.Sprintf("n%02d", i), "own", "["+mine+"]", shop))
@@ -113,9 +114,8 @@ func join(all []string) (s string) {
 	return s
 }
 
-// A base image is in more repositories than there are places for verdicts, and is signed in each of
-// them. It is trusted in each, and of those without a place the Image says that they were not
-// judged.
+// A base image is signed in more repositories than there are places for verdicts. It is trusted in
+// each, and the Image counts the repositories without a place as not judged.
 func TestImageInManyRepositories(t *testing.T) {
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)
@@ -162,8 +162,8 @@ func TestImageInManyRepositories(t *testing.T) {
 	}
 }
 
-// Many repositories that each bring many signatures do not fill the Image: the fullest say that
-// they were not read.
+// Many repositories that each bring many signatures do not fill the Image: those with the most
+// signatures are stored as not read.
 func TestAttackManyRepositoriesWithManySignatures(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow, and nothing runs side by side")
@@ -204,8 +204,8 @@ func TestAttackManyRepositoriesWithManySignatures(t *testing.T) {
 	}
 }
 
-// What a reference is asked by counts: a signature for one tag does not vouch for another tag that
-// was moved to the image, and the policy of a digest is not that of a tag which leads to it.
+// The verdict depends on the reference: a signature for one tag does not vouch for another tag of
+// the same image, and a digest and a tag of it may have different policies.
 func TestAskByTag(t *testing.T) {
 	t.Parallel()
 	key, lax := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -246,9 +246,9 @@ func TestAskByTag(t *testing.T) {
 	}
 }
 
-// A lax policy for an index's digest does not vouch under the repository's strict one, a signed
-// index does not stand for what policies demand of attestations, and a platform is not let in under
-// a tag that its index was not signed for.
+// An index that meets a lax policy for its digest does not vouch under the repository's strict
+// policy. A signed index does not replace demanded attestations. A platform is not trusted under a
+// tag for which its index was not signed.
 func TestAttackIndexByAnotherPolicy(t *testing.T) {
 	t.Parallel()
 	strict, lax := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)

@@ -24,8 +24,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// A bundle or a layer of cosign's with a trusted signer's envelope, in which a reader that is not
-// strict finds another statement, is refused: as an attestation and as a signature.
+// A bundle or a cosign layer holds a trusted signer's envelope, but a lax reader finds another
+// statement in it. It is refused, as an attestation and as a signature.
 func TestAttackTwoReadingsOfABundle(t *testing.T) {
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)
@@ -67,7 +67,8 @@ func TestAttackTwoReadingsOfABundle(t *testing.T) {
 	}
 }
 
-// notation's parser takes keys of any case, and the last of two. A payload is in an envelope once.
+// notation's parser ignores the case of keys and uses the last of two. So an envelope with two
+// payloads is refused.
 func TestAttackTwoReadingsOfNotary(t *testing.T) {
 	root, leaf := testhelper.GetRSARootCertificate(), testhelper.GetRSALeafCertificate()
 	set := signaturestest.Set(t, trustNotary(t, []*x509.Certificate{root.Cert}, nil, "*"), "")
@@ -130,8 +131,8 @@ func TestAttackTwoReadingsOfCOSE(t *testing.T) {
 	}
 }
 
-// A signer vouches for a document in the repositories where the document was found and whose
-// policies trust the signer.
+// A signer vouches for a document in each repository where the document was found and where a
+// policy trusts the signer.
 func TestVouchedByPlace(t *testing.T) {
 	t.Parallel()
 	const dev = "registry.example.com/dev/app"
@@ -191,8 +192,8 @@ func sumOf(t *testing.T, statement []byte) string {
 	return s.Sum
 }
 
-// Whatever is done to the bytes of an attestation that is trusted, it is refused, or the statement
-// that others read in it is the one that was verified.
+// However the bytes of a trusted attestation are changed: either it is refused, or other readers
+// find the verified statement in it.
 func FuzzVerifiedStatement(f *testing.F) {
 	key := signaturestest.NewKey(f, signaturestest.P256)
 	signed := statement(digest, spdx, `{"spdxVersion":"SPDX-2.3"}`)

@@ -78,7 +78,7 @@ func TestAttackLogEntryOfAnotherSignature(t *testing.T) {
 		edited(f.honest, payload.AnnotationLogBundle, again.Annotations[payload.AnnotationLogBundle]), "False TransparencyLogEntryInvalid / True")
 }
 
-// The same attack in a log of version 2. Its entries say nothing by themselves: what was logged is
+// The same attack in a log of version 2. Its entries have no content: the logged content is
 // computed from the bundle.
 func TestAttackLogEntryV2OfAnotherSignature(t *testing.T) {
 	d := signaturestest.NewDeployment(t)
@@ -90,9 +90,8 @@ func TestAttackLogEntryV2OfAnotherSignature(t *testing.T) {
 	want(t, verify(t, signatures.TypeBundle, signaturestest.Marshal(t, honest), set), "False TransparencyLogEntryInvalid / True")
 }
 
-// Numbers beside a log entry that nobody signed do not become claims: the index of a proof in a log
-// of version 2, and the index and time of an entry whose promise is bad and which is therefore
-// passed over.
+// Unsigned numbers beside a log entry do not become claims: the index of a proof in a log of
+// version 2, and the index and time of an entry that is skipped because its promise is bad.
 func TestAttackLogIndexForged(t *testing.T) {
 	d := signaturestest.NewDeployment(t)
 	set := signaturestest.Set(t, d.TrustRoot(t, "signedEmail: "+mail, nil), digestOnly)
@@ -256,8 +255,9 @@ func TestAttackRetiredLogKey(t *testing.T) {
 	want(t, verify(t, signatures.TypeSimpleSigning, bytes, trust(time.Now().Add(-time.Minute))), "False TransparencyLogEntryInvalid / True")
 }
 
-// A certificate by a CA that the trusted root has retired, as it does when a deployment moves to
-// another CA: it counts if it was issued and used before. The message names the CA and the time.
+// The trusted root has retired a CA, as happens when a deployment moves to another one. A
+// certificate of this CA counts if it was issued and used before. Otherwise the message names the
+// CA and the time.
 func TestAttackRetiredCA(t *testing.T) {
 	d := signaturestest.NewDeployment(t)
 	leaf, key := d.Identity(t, mail, nil)
@@ -298,7 +298,7 @@ func TestAttackRetiredCA(t *testing.T) {
 	}
 }
 
-// An envelope with a second signature, which a verifier that looks for any good one would accept.
+// An envelope has two signatures. A verifier that accepts any good one would be fooled.
 func TestAttackTwoSignaturesInOneEnvelope(t *testing.T) {
 	key, stranger := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
 	statement := signaturestest.Statement(digest, cosignSign)
@@ -308,7 +308,7 @@ func TestAttackTwoSignaturesInOneEnvelope(t *testing.T) {
 	attack(t, signatures.TypeBundle, set, honest, evil, "False InvalidSignature / Unknown")
 }
 
-// A signer is made to sign JSON that shows one digest to one parser and another to the next.
+// A signer is tricked into signing JSON in which two parsers find different digests.
 func TestAttackAmbiguousJSON(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	set := signaturestest.Set(t, signaturestest.TrustKey(key, nil), matchRepository)
@@ -347,8 +347,7 @@ func TestAttackAmbiguousJSON(t *testing.T) {
 	}
 }
 
-// A good signature of image A copied to where the signatures of image B are kept, with A's name and
-// with B's.
+// A good signature of image A is copied to the signatures of image B, with A's name and with B's.
 func TestAttackSignatureOfAnotherImage(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	for _, identity := range []string{matchRepository, digestOnly} {
@@ -365,7 +364,7 @@ func TestAttackSignatureOfAnotherImage(t *testing.T) {
 	want(t, verify(t, signatures.TypeAtomic, gpg.SimpleSigning(t, otherImage, repository, now.AddDate(0, -1, 0)), pgp), "False DigestMismatch / False")
 }
 
-// A certificate whose old and new issuer extensions differ: who issued it depends on who reads it.
+// A certificate's old and new issuer extensions differ, so two readers find different issuers.
 func TestAttackTwoIssuers(t *testing.T) {
 	d := signaturestest.NewDeployment(t)
 	set := signaturestest.Set(t, d.TrustFulcio(t, "signedEmail: "+mail), matchRepository)
@@ -387,8 +386,8 @@ func TestAttackTwoIssuers(t *testing.T) {
 	}
 }
 
-// A log key with which no promise can be verified must be refused when the policy is read. It must
-// not mean that no log entry is demanded.
+// A log key with which no promise can be verified must be refused when the policy is read.
+// Otherwise the policy would demand no log entry.
 func TestAttackLogKeyOfAnotherAlgorithm(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	for _, kind := range []string{signaturestest.RSA2048, signaturestest.Ed25519} {
@@ -400,8 +399,8 @@ func TestAttackLogKeyOfAnotherAlgorithm(t *testing.T) {
 	}
 }
 
-// Without a log entry, or with one that nobody promised, a logged policy must not fall back to the
-// key alone.
+// Without a log entry, or with one without a promise, a policy that demands a log must not fall
+// back to the key alone.
 func TestAttackLogEntryStripped(t *testing.T) {
 	f := newLogFixture(t)
 	attack(t, signatures.TypeSimpleSigning, f.set, f.honest, edited(f.honest, payload.AnnotationLogBundle, ""), "False TransparencyLogEntryMissing / True")
@@ -431,7 +430,8 @@ func TestAttackUnknownOpenPGPKey(t *testing.T) {
 	want(t, verify(t, signatures.TypeAtomic, literal, set), "False InvalidSignature / Unknown")
 }
 
-// A signature by a bare key carries a certificate that proves nothing, and the reverse.
+// A signature by a bare key has a certificate beside it that proves nothing, and the other way
+// round.
 func TestAttackKeyForCertificate(t *testing.T) {
 	d := signaturestest.NewDeployment(t)
 	leaf, certKey := d.Identity(t, mail, nil)
@@ -460,7 +460,7 @@ func TestAttackOwnCAInChain(t *testing.T) {
 	honest := d.Keyless(t, leaf, key, digest, repository, time.Now())
 	leaf, key = attacker.Identity(t, mail, nil)
 	evil := attacker.Keyless(t, leaf, key, digest, repository, time.Now())
-	// the log takes anybody's entries
+	// the log accepts entries from anyone
 	d.Log(t, evil, "sha256", signaturestest.CertPEM(t, leaf), time.Now())
 	attack(t, signatures.TypeSimpleSigning, set, honest, evil, "False NoMatchingKey / Unknown")
 }
@@ -481,7 +481,7 @@ func TestAttackUnloggedCertificate(t *testing.T) {
 	want(t, verify(t, signatures.TypeBundle, content, with), "False CertificateLogInvalid / True")
 }
 
-// More content than anybody needs (GHSA-vfp6-jrw2-99g9, CVE-2024-45395, CVE-2020-1702).
+// Far too much content (GHSA-vfp6-jrw2-99g9, CVE-2024-45395, CVE-2020-1702).
 func TestAttackEndlessData(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	keys := signaturestest.Set(t, signaturestest.TrustKey(key, nil), digestOnly)

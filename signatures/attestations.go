@@ -30,11 +30,11 @@ const (
 	ReasonAttestationVerified evidence.Reason = "AttestationVerified" // Trusted=True
 	// the policy's expression is false for the predicate
 	ReasonPredicateRefused evidence.Reason = "PredicateRefused"
-	// of a repository: there is no attestation of the demanded type
+	// the repository has no attestation of the demanded type
 	ReasonAttestationMissing evidence.Reason = "AttestationMissing"
-	// of a repository: an attestation of the demanded type could not be stored
+	// an attestation of the demanded type is in the repository and could not be stored
 	ReasonAttestationLeftOut evidence.Reason = "AttestationLeftOut"
-	// of a repository: it has attestations, but no signature
+	// the repository has attestations, but no signature
 	ReasonOnlyAttestations evidence.Reason = "OnlyAttestations"
 )
 
@@ -67,7 +67,7 @@ func (v *Verdict) attest(content signedContent, image Image, p *policy.Policy, e
 // an image, which does not mean that its signer approves the image.
 func isAttestation(s *imagev1.ImageSignature) bool { return s.Type == TypeAttestation }
 
-// demanded combines the attestations in a repository into one verdict, by a policy that demands
+// demanded combines the attestations in a repository into one verdict by a policy that demands
 // some. All demands must be met. The first one that is not met decides; the verdict's reason is
 // that of the best attestation of the demanded type. says is how informative it is, as in met.
 func (p verdictScope) demanded(by *policy.Policy, judged []judgement) (v annotation.Verdict, says int) {
@@ -100,8 +100,8 @@ func (p verdictScope) demanded(by *policy.Policy, judged []judgement) (v annotat
 // maxVouched bounds the vouched-for documents of one repository or tag.
 const maxVouched = 16
 
-// vouched returns the statements with SBOMs and VEX documents that trusted signers signed, by their
-// digests, and the signers.
+// vouched returns the signed statements with SBOMs and VEX documents: the digest of each, and its
+// trusted signers.
 func vouched(judged []judgement) (all map[string]string) {
 	for i := range judged {
 		j := &judged[i]

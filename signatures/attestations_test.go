@@ -167,8 +167,8 @@ func layerOf(t testing.TB, d *signaturestest.Deployment, b *protobundle.Bundle, 
 }
 
 // A demanded attestation may be absent, about another image, of another type, by another signer, or
-// refused by the expression. The verdict is then False with the reason, which the nearest
-// attestation gives.
+// refused by the expression. The verdict is then False, with the reason of the attestation that
+// comes closest.
 func TestDemandsThatAreNotMet(t *testing.T) {
 	t.Parallel()
 	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -217,9 +217,8 @@ func TestDemandsThatAreNotMet(t *testing.T) {
 	}
 }
 
-// Attestations have a verdict beside that of signatures. Where policies demand some, it is about
-// all of these; elsewhere it is about those that are there. The Image's verdict is the worst of its
-// repositories.
+// Attestations have a verdict beside that of signatures. If policies demand attestations, it covers
+// all of these; otherwise, those that exist. The Image's verdict is the worst of its repositories.
 func TestVerdictOfAttestations(t *testing.T) {
 	t.Parallel()
 	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -299,8 +298,8 @@ func TestSignatureAndAttestationAreDemanded(t *testing.T) {
 	wantVerdict(t, v, verdicts.Unsigned, "OnlyAttestations", slsa1)
 }
 
-// Attestations do not make an image signed, whoever has made them. The answer says which are there
-// and who made them, separately for each repository.
+// Attestations do not make an image signed, whoever made them. The message names them and their
+// signers, separately for each repository.
 func TestImageWithOnlyAttestations(t *testing.T) {
 	t.Parallel()
 	prod, dev := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -334,8 +333,8 @@ func TestImageWithOnlyAttestations(t *testing.T) {
 
 func sigID(name string) string { return strings.SplitN(name, "@", 2)[1] }
 
-// A demanded attestation that the search could not bring is not taken for absent: the verdict is
-// not known.
+// A demanded attestation that the search could not store does not count as absent: the verdict is
+// Unknown.
 func TestDemandedAttestationIsLeftOut(t *testing.T) {
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)
@@ -348,8 +347,8 @@ func TestDemandedAttestationIsLeftOut(t *testing.T) {
 	wantVerdict(t, annotation.Judged(img.Annotations)[repository], verdicts.VerifiedUnknown, "AttestationLeftOut", "too large")
 }
 
-// Junk displaces neither the demanded attestation nor a signature, whatever the order, and what an
-// image holds is bounded.
+// Junk displaces neither the demanded attestation nor a signature, in any order, and an Image's
+// size stays bounded.
 func TestAttackJunkAttestationsDisplace(t *testing.T) {
 	t.Parallel()
 	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -389,14 +388,14 @@ func TestAttackJunkAttestationsDisplace(t *testing.T) {
 // oldEntry puts a layer into the log as cosign did before 2.2, with an entry of kind intoto 0.0.1.
 func oldEntry(t testing.TB, d *signaturestest.Deployment, l *payload.Blob, verifierPEM []byte, at time.Time) {
 	t.Helper()
-	// nobody looks at the hash of the payload
+	// nothing reads the hash of the payload
 	envelope, statement := sha256.Sum256(l.Payload), sha256.Sum256(nil)
 	l.Annotations[payload.AnnotationLogBundle] = d.Entry(t, fmt.Appendf(nil, `{"apiVersion":"0.0.1","kind":"intoto","spec":{"content":{"hash":{"algorithm":"sha256","value":"%x"},"payloadHash":{"algorithm":"sha256","value":"%x"}},"publicKey":%q}}`,
 		envelope, statement, signaturestest.B64(verifierPEM)), at, 4711)
 }
 
-// A log entry of kind intoto 0.0.1 has the hash of the envelope and not the signature. It vouches
-// for that envelope only.
+// A log entry of kind intoto 0.0.1 has the envelope's hash and not the signature. It vouches for
+// this envelope only.
 func TestAttestationsWithOldLogEntries(t *testing.T) {
 	t.Parallel()
 	d, stranger := signaturestest.NewDeployment(t), signaturestest.NewDeployment(t)
@@ -472,8 +471,7 @@ func TestAttestationsWithOldLogEntries(t *testing.T) {
 	}
 }
 
-// Whatever comes in as an attestation, it is trusted only if a trusted key has signed exactly its
-// bytes.
+// An attestation is trusted only if a trusted key has signed exactly its bytes.
 func FuzzAttestation(f *testing.F) {
 	key := signaturestest.NewKey(f, signaturestest.P256)
 	of := statement(signedInstead, slsa1, `{"builder":"here"}`)

@@ -94,7 +94,7 @@ func bareVerify(key *signaturestest.Key, message, sig []byte, envelope bool) boo
 }
 
 // BenchmarkReverify judges stored images again, as after a change of policy. images/s is for one
-// core. Nothing changes in the images, which is the usual case; a change costs a write besides.
+// core. Nothing changes in the images, which is the usual case. A change would also cost a write.
 func BenchmarkReverify(b *testing.B) {
 	d := signaturestest.NewDeployment(b)
 	key := signaturestest.NewKey(b, signaturestest.P256)

@@ -26,8 +26,8 @@ import (
 )
 
 // documented returns the policies in docs/reference/signatures.md, each as a whole document. The
-// first is complete; others are put into it where the text says that they belong. Each commented
-// line makes another policy, in which it is in force.
+// first is complete; the others are inserted into it where the text says so. Each commented line
+// makes a further policy, in which the line is active.
 func documented(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile("../docs/reference/signatures.md")
@@ -61,7 +61,7 @@ func documented(t *testing.T) []string {
 				all = append(all, first+part)
 				continue
 			case strings.HasPrefix(part, "registriesDir:"), strings.HasPrefix(part, "trustedRoots:"), strings.HasPrefix(part, "registries:"):
-				// of the configuration
+				// part of the configuration
 				continue
 			default:
 				t.Errorf("what is this?\n%s", part)
@@ -92,8 +92,7 @@ type documentedCase struct {
 	n              int // how many policies this row is about
 }
 
-// Every policy in docs/reference/signatures.md trusts exactly those whom the document says that it
-// trusts.
+// Every policy in docs/reference/signatures.md trusts exactly the signers that the document names.
 func TestDocumentedPolicies(t *testing.T) {
 	t.Parallel()
 	dir, present := t.TempDir(), time.Now()

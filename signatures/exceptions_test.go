@@ -23,8 +23,8 @@ func excepting(name, scopes string, key *signaturestest.Key, identity string, ex
 	return document
 }
 
-// An exception lets through the images that it names, whether they are signed or not, under the
-// names that it has them by, until it ends and no longer. Its image is not verified.
+// Until it ends, an exception lets through the images that it names, signed or not, under exactly
+// those names. It does not make them verified.
 func TestExceptions(t *testing.T) {
 	t.Parallel()
 	ours, theirs := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -88,8 +88,8 @@ func TestExceptions(t *testing.T) {
 	}
 }
 
-// What an Image holds ends with the exception: at that second it is out of date, and judged
-// otherwise.
+// A stored verdict ends with its exception: from that second it is out of date, and the image is
+// judged anew.
 func TestHeldExceptionsEnd(t *testing.T) {
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)
@@ -130,8 +130,8 @@ func TestHeldExceptionsEnd(t *testing.T) {
 	}
 }
 
-// An exception that names an image by the digest of its config, as docker images shows it, excepts
-// nothing, and the verdict says what to write.
+// An exception that names an image by its config's digest, as `docker images` shows it, has no
+// effect, and the verdict says what to write instead.
 func TestExceptionsForConfigs(t *testing.T) {
 	t.Parallel()
 	key, config := signaturestest.NewKey(t, signaturestest.P256), "sha256:00000000000000000000000000000000000000000000000000000000000000cf"

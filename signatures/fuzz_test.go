@@ -26,7 +26,7 @@ import (
 //
 // Each fuzzing process has keys of its own, so an input of bytes alone would never verify in the
 // next process. Inputs are therefore edits to a genuine signature that the process has made itself.
-// Raw bytes come in besides.
+// There are raw bytes, too.
 
 var unsigned = signatures.Image{Digest: digest, Reference: image.Reference, Manifest: []byte(manifest)}
 

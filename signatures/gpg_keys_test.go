@@ -68,8 +68,8 @@ func TestGPGCopiesOfOneKey(t *testing.T) {
 	})
 }
 
-// Several keyrings are one: each may be armored or binary, and a copy of a key that one has revokes
-// that of another.
+// Several keyrings work as one. Each may be armored or binary, and a revocation in one keyring
+// revokes the copies of the key in the others.
 func TestGPGSeveralKeyrings(t *testing.T) {
 	made := now.AddDate(-1, 0, 0)
 	older, newer, stranger := signaturestest.NewGPG(t, "Older", made, 0), signaturestest.NewGPG(t, "Newer", made, 0), signaturestest.NewGPG(t, "Stranger", made, 0)
@@ -276,7 +276,7 @@ func TestGPGVersion3(t *testing.T) {
 	})
 }
 
-// What one part of a file says must not be taken for what another part signs.
+// The content of one part of a file must not count as signed by another part.
 func TestAttackGPGMoreThanOneMessage(t *testing.T) {
 	made := now.AddDate(-1, 0, 0)
 	key := signaturestest.NewGPG(t, "Release", made, 0)
@@ -300,7 +300,7 @@ func TestAttackGPGMoreThanOneMessage(t *testing.T) {
 	}
 }
 
-// Packets of a few bytes that cost hundreds each once they are parsed.
+// Packets of a few bytes, each of which takes hundreds of bytes of memory once it is parsed.
 func TestAttackGPGManyPackets(t *testing.T) {
 	made := now.AddDate(-1, 0, 0)
 	key := signaturestest.NewGPG(t, "Release", made, 0)

@@ -115,7 +115,7 @@ func TestVerifyGPG(t *testing.T) {
 	})
 }
 
-// otherHash has a message say that it is signed with another hash.
+// otherHash changes a message so that it names another hash.
 func otherHash(t *testing.T, message []byte, hash byte) []byte {
 	t.Helper()
 	other := bytes.Clone(message)

@@ -69,8 +69,8 @@ func newGroupWorld(r *rand.Rand) groupWorld {
 	return w
 }
 
-// right is what is right about the image, by rules that know nothing of the server's: its verdict
-// and whether it is attested, and the policies that are not met and that are spared.
+// right computes the correct answers about the image, by rules that share no code with the server:
+// the verdict, whether the image is attested, and the policies that are unmet and spared.
 func (w groupWorld) right() (verified string, unmet, spared []string) {
 	groups := map[string][]groupRule{}
 	for _, r := range w.rules {
@@ -154,7 +154,7 @@ func (w groupWorld) right() (verified string, unmet, spared []string) {
 
 func (r groupRule) id() string { return strings.TrimPrefix(r.namespace+"/"+r.name, "/") }
 
-// groupSigning has what signers make, of the image and of the index.
+// groupSigning has the signatures and attestations of the image and of the index.
 type groupSigning struct {
 	keys                                            []*signaturestest.Key
 	signed, attested, indexSigned, indexAttestation []imagev1.ImageSignature // by the signer
@@ -201,8 +201,8 @@ func (g *groupSigning) set(t testing.TB, rules []groupRule) *policy.Set {
 	return setOf(t, all...)
 }
 
-// judge has the server's verdict on the image of a world: as it is stored, and for a question by
-// the digest and by a tag, before and after it is stored.
+// judge returns the server's verdict on the image of a world: the stored verdict, and those for the
+// digest and for a tag, before and after it is stored.
 func (g *groupSigning) judge(t testing.TB, w groupWorld) (annotation.Verdict, *imagev1.Image) {
 	t.Helper()
 	set, namespace := g.set(t, w.rules), w.rules[0].namespace
@@ -261,10 +261,11 @@ func admits(verified string) bool {
 	return verdicts.IsVerified(verified) || verified == verdicts.Excepted
 }
 
-// In worlds of policies with and without groups, the server answers as a model does that knows
-// nothing of its code: by an image's own signatures and attestations, by an index, by exceptions,
-// and where not everything could be read. An alternative is never a loss, and whoever leaves a
-// group is never looser; a group of one is none.
+// In random worlds of policies with and without groups, the server's answers equal those of an
+// independent model: with an image's own signatures and attestations, with an index, with
+// exceptions, and where not everything could be read. Adding an alternative to a group never makes
+// the group stricter. A policy that leaves its group never makes the result looser. A group of one
+// policy changes nothing.
 func TestAlternativesInWorlds(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -276,7 +277,7 @@ func TestAlternativesInWorlds(t *testing.T) {
 		verified, unmet, spared := w.right()
 		gotUnmet, gotSpared := slices.Sorted(slices.Values(got.Unmet)), slices.Sorted(slices.Values(got.Spared))
 		if all := len(unmet) == len(w.rules); all {
-			unmet = nil // none is named if none is met
+			unmet = nil // no policy is named if none is met
 		}
 		if got.Verified != verified || !slices.Equal(gotSpared, spared) || !admits(verified) && !slices.Equal(gotUnmet, unmet) {
 			t.Fatalf("seed %d: %+v is %+v, want %s, not met %v, spared %v", seed, w, got, verified, unmet, spared)
@@ -367,7 +368,8 @@ func cmpOr(a, b string) string {
 	return a
 }
 
-// If no alternative is met, the verdict names all of them, and why: first whose signer is known.
+// If no alternative is met, the verdict names all of them with reasons. Those whose signer is known
+// come first.
 func TestAlternativesThatFailAreNamed(t *testing.T) {
 	t.Parallel()
 	key, other := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -387,7 +389,8 @@ func TestAlternativesThatFailAreNamed(t *testing.T) {
 	v, _ = asked(t, set)
 	wantVerdict(t, v, verdicts.Unsigned, "")
 
-	// signed by a key of the policy, the identity is spared, and the signature says by whom
+	// signed by a key of the policy: the identity's policy is spared, and the signature names the
+	// signer
 	img = object(stored(t, signatures.TypeBundle, key.Bundle(t, sign)), keyless)
 	signatures.VerifyImage(img, set, time.Now(), nil)
 	v = annotation.Judged(img.Annotations)[repository]
@@ -407,8 +410,8 @@ func TestAlternativesThatFailAreNamed(t *testing.T) {
 	}
 }
 
-// A bound on how old the knowledge about a tag is counts for the alternatives that vouch: it is
-// exceeded only if it is for all of these.
+// The limit on the age of a tag's check applies to the alternatives that vouch. It is exceeded only
+// if all of these exceed it.
 func TestTagAgeOfAlternatives(t *testing.T) {
 	t.Parallel()
 	keys := map[string]*signaturestest.Key{"a": signaturestest.NewKey(t, signaturestest.P256), "b": signaturestest.NewKey(t, signaturestest.P256)}
@@ -424,7 +427,7 @@ func TestTagAgeOfAlternatives(t *testing.T) {
 	excepting := fmt.Sprintf("  exceptions:\n  - {images: [%q], until: %q, by: ann@example.com, reason: the build is mended tomorrow}\n", digest, now.Add(time.Hour).Format(time.RFC3339))
 	for name, tc := range map[string]struct {
 		policies []*policy.Policy
-		signed   string // by whom
+		signed   string // the signer
 		stale    string // the policies that are too old
 	}{
 		"both must be met":                          {[]*policy.Policy{of("a", "", "10s", ""), of("b", "", "", "")}, "ab", "a"},

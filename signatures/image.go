@@ -53,8 +53,8 @@ const indexRetry = time.Hour
 // signatures are removed.
 //
 // Policies of namespaces do not affect any of this. Their verdicts are in the annotation
-// annotation.NamespaceVerdicts. Nor do the verdicts for tags, of which annotation.TagVerdicts has
-// those that differ.
+// annotation.NamespaceVerdicts. Nor do the verdicts for tags. annotation.TagVerdicts has the
+// verdicts for tags that differ from the repository's.
 //
 // covered is true if a policy covers the image anywhere. If none does, conditions that an
 // administrator has set stay as they are (`oc adm verify-image-signature --save` works). Verdicts
@@ -138,8 +138,8 @@ func VerifyImage(image *imagev1.Image, set *policy.Set, now time.Time, indexes I
 	sum := func(p verdictScope, by string) annotation.Verdict {
 		v, end := p.summarize(retained(image, judged[p.key()]), leftOutOf(found[p.repository], by), vouching, image, now)
 		if !end.IsZero() {
-			// it has ended at this time, and what is below is valid until the end of its last
-			// second
+			// the exception has ended at this time, while certificates and keys, below, are valid until the
+			// end of their last second
 			judgeAgain(end.Add(-time.Second))
 		}
 		return v
@@ -283,8 +283,8 @@ func (j judging) isCurrent(image *imagev1.Image, judged map[string]annotation.Ve
 	return err == nil && now.Before(t)
 }
 
-// stampOf identifies the policies by which scopes are judged; "" if no policy applies. more is how
-// many scopes are left out.
+// stampOf returns a text that identifies the policies that apply to scopes; "" if no policy
+// applies. more is how many scopes are left out.
 func stampOf(scopes []verdictScope, more int) string {
 	var stamps []string
 	if more > 0 {

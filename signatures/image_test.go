@@ -44,7 +44,7 @@ func condition(s imagev1.ImageSignature, t imagev1.SignatureConditionType) image
 	return imagev1.SignatureCondition{}
 }
 
-// Of several signatures that meet no demand, the reason is that of the one by whom the policy
+// If several signatures meet no demand, the reason is from the signature whose signer the policy
 // names, in whichever order they are stored.
 func TestReasonOfSeveralSignatures(t *testing.T) {
 	t.Parallel()
@@ -90,8 +90,8 @@ func TestVerifyImageTimes(t *testing.T) {
 	if diff := cmp.Diff(before, img); diff != "" {
 		t.Errorf("not reported: %s", diff)
 	}
-	// So is nothing while the clocks of servers differ a little. A clock that is set back by more may
-	// have been wrong when the image was judged.
+	// Nothing is written either while the clocks of servers differ a little. If a clock is set back by
+	// more, it may have been wrong when the image was judged.
 	if signatures.Stale(img, set, now.Add(-30*time.Second)) || !signatures.Stale(img, set, now.Add(-2*time.Minute)) {
 		t.Error("stale if the clock is set back a little, or not if it is set back by more")
 	}
@@ -268,7 +268,7 @@ func TestSummary(t *testing.T) {
 			}
 		})
 	}
-	// Without a policy it does not matter who signed.
+	// Without a policy, the signer does not matter.
 	if verified, _, _ := signatures.Summary(object(good)); verified != "NoPolicy" {
 		t.Errorf("signed, and not covered: %s", verified)
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// Live is the policies in force in a running server, and a clock. The policies are a Set that can
-// be replaced while others use it.
+// Live has the policies in force in a running server, and a clock. The policies are a Set, which
+// can be replaced while others use it.
 type Live struct {
 	clock clock.PassiveClock
 	set   atomic.Pointer[policy.Set]
@@ -23,18 +23,18 @@ func NewLive(set *policy.Set, c clock.PassiveClock) *Live {
 	return l
 }
 
-// Set returns the policies in force, nil if there are none. A caller that judges more than once by
-// the same policies keeps what it got.
+// Set returns the policies in force, nil if there are none. A caller that needs the same policies
+// more than once keeps the Set.
 func (l *Live) Set() *policy.Set { return l.set.Load() }
 
 // Replace puts other policies in force.
 func (l *Live) Replace(set *policy.Set) { l.set.Store(set) }
 
-// Verify is VerifyImage by the policies in force, now.
+// Verify calls VerifyImage with the policies in force and the time now.
 func (l *Live) Verify(image *imagev1.Image, indexes func(repository string) ([]*imagev1.Image, error)) (covered bool) {
 	_, covered = VerifyImage(image, l.Set(), l.clock.Now(), indexes)
 	return covered
 }
 
-// Stale is Stale by the policies in force, now.
+// Stale calls the function Stale with the policies in force and the time now.
 func (l *Live) Stale(image *imagev1.Image) bool { return Stale(image, l.Set(), l.clock.Now()) }

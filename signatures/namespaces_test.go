@@ -55,8 +55,8 @@ func setOf(t testing.TB, policies ...*policy.Policy) *policy.Set {
 	return set
 }
 
-// The pods of a namespace see an image by the namespace's own policies. Nobody else's verdict
-// changes: not that of the repository, of the Image or of a signature.
+// For the pods of a namespace, the namespace's own policies judge an image. No other verdict
+// changes: not the repository's, the Image's or a signature's.
 func TestPoliciesOfNamespaces(t *testing.T) {
 	t.Parallel()
 	shop, bank := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -106,7 +106,7 @@ func TestPoliciesOfNamespaces(t *testing.T) {
 	}
 }
 
-// Of a namespace's policies the one with the most specific scope decides. A scope can be a tag.
+// Among a namespace's policies, the one with the most specific scope decides. A scope can be a tag.
 func TestScopesOfNamespaces(t *testing.T) {
 	t.Parallel()
 	one, two, three := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -123,9 +123,9 @@ func TestScopesOfNamespaces(t *testing.T) {
 	}
 }
 
-// Somebody may write policies in one namespace, and nowhere else. They make one for everything that
-// trusts their own key. Images that a policy of the cluster covers stay as they are, and so does
-// what an admin has said of a signature. They cause no more work than the bounds allow.
+// A user who may write policies in one namespace only creates one for all images, with the user's
+// own key. Images that a policy of the cluster covers stay as they are, and so do the conditions
+// that an administrator has set on a signature. The work stays within its bounds.
 func TestAttackPolicyOfANamespace(t *testing.T) {
 	t.Parallel()
 	key, his := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -156,7 +156,7 @@ func TestAttackPolicyOfANamespace(t *testing.T) {
 	img := object(sig)
 	signatures.VerifyImage(img, setOf(t, many...), now, nil)
 	if n := len(annotation.JudgedInNamespaces(img.Annotations)); n != 33 {
-		// one says that there are more
+		// one of the entries counts the rest
 		t.Errorf("judged for the pods of %d namespaces", n)
 	}
 }
@@ -183,8 +183,7 @@ func TestPlatformsInNamespaces(t *testing.T) {
 	}
 }
 
-// An index that cannot be read is not taken for a missing one: the verdict is not that nobody has
-// signed.
+// An unreadable index does not count as missing: the verdict is Unknown, not Unsigned.
 func TestUnreadableIndexDoesNotMakeUnsigned(t *testing.T) {
 	t.Parallel()
 	set := setOf(t, inNamespace(t, "shop", "own", "["+repository+"]", signaturestest.NewKey(t, signaturestest.P256)))
@@ -221,7 +220,7 @@ func TestClusterPoliciesOverride(t *testing.T) {
 	}
 }
 
-// bring makes a repository bring signatures.
+// bring adds signatures from a repository.
 func bring(img *imagev1.Image, signatures ...imagev1.ImageSignature) {
 	r := annotation.Repository{}
 	for _, s := range signatures {
@@ -236,8 +235,8 @@ func bring(img *imagev1.Image, signatures ...imagev1.ImageSignature) {
 }
 
 // All signatures are also judged by the policies of namespaces, before surplus ones are left out.
-// Neither junk, nor what others sign for policies in namespaces of their own, displaces a signature
-// that a namespace trusts, in whatever order they come.
+// Neither junk nor signatures for policies of other namespaces displace a signature that a
+// namespace trusts, in any order.
 func TestAttackSurplusSignaturesOfNamespaces(t *testing.T) {
 	t.Parallel()
 	shop, his, junk := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -263,9 +262,9 @@ func TestAttackSurplusSignaturesOfNamespaces(t *testing.T) {
 	}
 }
 
-// Of signatures that were left out under other policies, nobody knows what today's policies would
-// say. So no verdict is False for want of them: not for a namespace whose policy came later, and
-// not for the cluster.
+// If signatures were left out under other policies, it is unknown whether they meet today's. So the
+// verdict is not False without them: neither for a namespace whose policy is newer, nor for the
+// cluster.
 func TestSurplusSignaturesUnderOtherPolicies(t *testing.T) {
 	t.Parallel()
 	early, late := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -313,7 +312,7 @@ func TestSurplusSignaturesUnderOtherPolicies(t *testing.T) {
 	}
 }
 
-// As many policies as may share a scope can all be met, each by a key of its own.
+// The largest number of policies that may share a scope can all be met, each by a key of its own.
 func TestAsManySignersAsPoliciesShareAScope(t *testing.T) {
 	t.Parallel()
 	var policies []*policy.Policy
@@ -332,7 +331,7 @@ func TestAsManySignersAsPoliciesShareAScope(t *testing.T) {
 	}
 }
 
-// When an image leaves a repository, the signatures go that this repository alone brought.
+// When an image leaves a repository, the signatures that only this repository had are removed.
 func TestSignaturesLeaveWithTheirRepository(t *testing.T) {
 	t.Parallel()
 	key, other := signaturestest.NewKey(t, signaturestest.P256), "registry.example.com/other/app"

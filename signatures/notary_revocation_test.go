@@ -37,7 +37,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// Where the certificates of a notaryPKI say that their lists are.
+// The URLs of the revocation lists in the certificates of a notaryPKI.
 const rootLists, caLists = "http://crl.example.com/root.crl", "http://crl.example.com/ca.crl"
 
 var (
@@ -104,7 +104,7 @@ func (p *notaryPKI) sign(t testing.TB) []byte {
 // listEdit changes a list before it is signed.
 type listEdit func(*x509.RevocationList)
 
-// list is a revocation list in DER, of a number, that holds for a day.
+// list makes a revocation list in DER with a number. It is valid for a day.
 func list(t testing.TB, issuer *x509.Certificate, key crypto.Signer, number int64, edits ...listEdit) []byte {
 	t.Helper()
 	l := &x509.RevocationList{Number: big.NewInt(number), ThisUpdate: time.Now().Add(-time.Hour), NextUpdate: time.Now().Add(23 * time.Hour)}
@@ -146,7 +146,7 @@ func invalidSince(t testing.TB, at time.Time) pkix.Extension {
 	return pkix.Extension{Id: oidInvalidity, Value: value}
 }
 
-// about is the value of an issuingDistributionPoint that has a URI, and tagged fields.
+// about makes the value of an issuingDistributionPoint with a URI and tagged fields.
 func about(t testing.TB, uri string, fields ...asn1.RawValue) []byte {
 	t.Helper()
 	tagged := func(tag int, constructed bool, content []byte) asn1.RawValue {
@@ -180,10 +180,10 @@ func withLists(trust string, lists ...[]byte) string {
 	return strings.TrimSuffix(trust, "}}") + ", crlDatas: [" + strings.Join(texts, ", ") + "]}}"
 }
 
-// A certificate that is revoked by a list of the policy signs nothing, and if the policy has lists,
-// each certificate needs one. Each case is what an attacker, a CA or a job that fetches lists may
-// do. Where notation-go can have the same lists in its cache, its own verifier must decide the
-// same.
+// A signature with a certificate that a list of the policy revokes is not trusted. If the policy
+// has lists, each certificate needs one. Each case is something that an attacker, a CA or a job
+// that fetches lists may do. If notation-go can have the same lists in its cache, its own verifier
+// must decide the same.
 func TestNotaryRevocation(t *testing.T) {
 	t.Parallel()
 	p := newNotaryPKI(t, nil)
@@ -200,7 +200,7 @@ func TestNotaryRevocation(t *testing.T) {
 	damaged[len(damaged)-1] ^= 1
 	const (
 		revoked, unknown = "False CertificateRevoked / True", "False RevocationUnknown / True"
-		// what notation says, if it can be asked
+		// what notation decides, if it can have the same lists
 		same, stricter = true, false
 	)
 	for _, tc := range []struct {
@@ -275,8 +275,8 @@ func TestNotaryRevocation(t *testing.T) {
 	}
 }
 
-// notationWith is what notation-go's own verifier says if its cache has these lists and it reaches
-// no network.
+// notationWith returns what notation-go's own verifier decides with these lists in its cache and
+// without a network.
 func notationWith(t *testing.T, p *notaryPKI, lists [][]byte, content []byte) error {
 	t.Helper()
 	cache, err := filecrl.NewFileCache(t.TempDir())
@@ -316,12 +316,12 @@ func notationWith(t *testing.T, p *notaryPKI, lists [][]byte, content []byte) er
 	return err
 }
 
-// target is what a signature for the image is about.
+// target is the descriptor of the image, which signatures are for.
 func target() ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: godigest.Digest(digest), Size: 528, Annotations: map[string]string{"build": "4711"}}
 }
 
-// away is a network that reaches nobody.
+// away is a network on which every request fails.
 type away struct{}
 
 func (away) RoundTrip(*http.Request) (*http.Response, error) { return nil, errors.New("no network") }
@@ -333,8 +333,8 @@ func (o onlyRoot) GetCertificates(context.Context, truststore.Type, string) ([]*
 	return []*x509.Certificate{o.root}, nil
 }
 
-// A signing authority vouches for the time of a signature. As notation decides, a certificate that
-// became invalid only later counts then, and one that was revoked without such a date does not.
+// A signing authority vouches for the time of a signature. As in notation, a certificate that
+// became invalid only later counts at that time, and one that was revoked without a date does not.
 func TestNotaryRevocationOfASigningAuthority(t *testing.T) {
 	t.Parallel()
 	p := newNotaryPKI(t, nil)
@@ -376,8 +376,8 @@ func TestNotaryRevocationOfASigningAuthority(t *testing.T) {
 	}
 }
 
-// The certificates of a timestamp need lists, too, and a timestamp does not make a revoked
-// certificate good, whatever its invalidity date.
+// The certificates of a timestamp need lists, too. A timestamp does not make a revoked certificate
+// valid, whatever its invalidity date.
 func TestNotaryRevocationAndTimestamps(t *testing.T) {
 	t.Parallel()
 	p, authority := newNotaryPKI(t, nil), newTSA(t)
@@ -404,8 +404,8 @@ func TestNotaryRevocationAndTimestamps(t *testing.T) {
 	}
 }
 
-// Lists that cannot tell all are refused when the policy is written, with the field and what to
-// give instead.
+// Incomplete lists are refused when the policy is written, with the field and the list that is
+// needed instead.
 func TestNotaryListsRefused(t *testing.T) {
 	t.Parallel()
 	p := newNotaryPKI(t, nil)
@@ -464,8 +464,8 @@ func TestNotaryListsRefused(t *testing.T) {
 	}
 }
 
-// A policy is usable while one of its lists holds. It says before when one will not, unless that is
-// replaced.
+// A policy is usable while one of its lists is valid. It warns before a list ends, unless another
+// one replaces it.
 func TestNotaryListsEnd(t *testing.T) {
 	t.Parallel()
 	p := newNotaryPKI(t, nil)
@@ -484,8 +484,8 @@ func TestNotaryListsEnd(t *testing.T) {
 	}
 }
 
-// Whatever a policy's list is, a certificate that the CA has revoked, in the only list that it
-// signed, is not trusted.
+// Whatever the policy's list contains: a certificate that the CA has revoked, in the only list that
+// it signed, is not trusted.
 func FuzzRevocationLists(f *testing.F) {
 	p := newNotaryPKI(f, nil)
 	theOnly := list(f, p.ca, p.caKey, 1, revokes(leafSerial, 1))

@@ -227,7 +227,7 @@ func TestNotaryTimestamps(t *testing.T) {
 	}
 }
 
-// A policy that cannot be one for signatures of the Notary Project is refused, with the field.
+// A policy that makes no sense for Notary Project signatures is refused, with the field.
 func TestNotaryPolicies(t *testing.T) {
 	t.Parallel()
 	root := testhelper.GetRSARootCertificate()
@@ -250,7 +250,7 @@ func TestNotaryPolicies(t *testing.T) {
 	}
 }
 
-// Whatever an envelope is, the policy's CA has never signed for the image.
+// No envelope is trusted, because the policy's CA has never signed the image.
 func FuzzNotary(f *testing.F) {
 	root, leaf := testhelper.GetRSARootCertificate(), testhelper.GetRSALeafCertificate()
 	chain := []*x509.Certificate{leaf.Cert, root.Cert}

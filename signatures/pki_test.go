@@ -72,7 +72,7 @@ func TestVerifyPKI(t *testing.T) {
 			later := signatures.Verify(signatures.Signature{Type: signatures.TypeSimpleSigning, Content: tc.content}, image,
 				signaturestest.Set(t, tc.trust, matchRepository), tc.at.Add(time.Second))
 			if !slices.Equal(v.Conditions, later.Conditions) {
-				// then each sweep would write the Image
+				// otherwise each sweep would write the Image
 				t.Errorf("a second later it is judged %+v, and not %+v", later.Conditions, v.Conditions)
 			}
 			expired, _ := v.Condition(verdicts.Expired)

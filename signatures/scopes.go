@@ -53,8 +53,8 @@ func (p verdictScope) policyNames() string {
 }
 
 // scopesOf returns the scopes of an image, the repository of its own reference first. If there are
-// too many, those that a policy covers have priority (see share), and more is how many of these are
-// left out. known are the references in the annotations.
+// too many, those that a policy covers have priority (see share), and more is how many covered
+// scopes are left out. known are the references in the annotations.
 func scopesOf(image *imagev1.Image, set *policy.Set, found map[string]annotation.Repository, known []reference.Reference) (scopes []verdictScope, more int) {
 	own, unfit := referenceOf(Image{Digest: image.Name, Reference: image.DockerImageReference})
 	for i, repository := range annotation.In(image.Annotations, image.DockerImageReference, image.Name) {
@@ -91,7 +91,7 @@ func scopesOf(image *imagev1.Image, set *policy.Set, found map[string]annotation
 	return scopes[:annotation.MaxRepositories], more
 }
 
-// share orders scopes so that each owner gets a first place before any owner gets a second. who
+// share orders scopes so that the first scope of each owner comes before any owner's second. who
 // returns the owner of a scope.
 func share(scopes []verdictScope, who func(verdictScope) string) []verdictScope {
 	turns, of := make([]int, len(scopes)), map[string]int{}
@@ -120,8 +120,8 @@ func project(repository string) string {
 const maxNamespaced = 32
 
 // inNamespaces returns the scopes in which policies of namespaces judge an image. Such a policy
-// judges only where no policy of the cluster does. If there are too many, namespaces share the
-// places, repositories have priority over tags, and more is how many scopes are left out.
+// judges only references that no policy of the cluster covers. If there are too many, namespaces
+// share the places, repositories have priority over tags, and more is how many scopes are left out.
 func inNamespaces(set *policy.Set, scopes []verdictScope, known []reference.Reference) (namespaced []verdictScope, more int) {
 	if !set.ForNamespaces() {
 		return nil, 0
@@ -237,8 +237,8 @@ func sigID(name string) string {
 	return h
 }
 
-// holders has the repositories in which each signature was found, by sigID. A signature that was
-// found in none was written by a client, and counts in all repositories.
+// holders has the repositories in which each signature was found, by sigID. A signature without a
+// repository was written by a client, and counts in all repositories.
 type holders map[string][]string
 
 func holdersOf(found map[string]annotation.Repository) holders {
@@ -559,7 +559,7 @@ func (p verdictScope) misnamed(image *imagev1.Image, unmet []string, now time.Ti
 		}
 		m, err := manifest.Of(image)
 		if err != nil || m.Kind != manifest.KindImage || m.Config == nil {
-			return "" // an index has none, and what cannot be read is said elsewhere
+			return "" // an index has no config, and other messages report an unreadable one
 		}
 		if _, _, ok := of.Excepted(p.ref.Bare().WithDigest(m.Config.Digest), m.Config.Digest, now); ok {
 			return fmt.Sprintf("an exception of policy %q names %s, the digest of its config: name %s instead", of.ID(), m.Config.Digest, image.Name)
@@ -610,7 +610,7 @@ func (p verdictScope) bySignatures(judged []judgement, leftOut leftOut, indexes 
 	return v
 }
 
-// combine combines what requirements have as their results. v.Attested is not set.
+// combine combines the results of requirements. It does not set v.Attested.
 func (p verdictScope) combine(all []required) (v annotation.Verdict) {
 	var unmet, spared, signers []string
 	for i, r := range all {
@@ -667,9 +667,9 @@ func (p verdictScope) byIndex(v annotation.Verdict, all []required, indexes Inde
 }
 
 // takesIndexes reports whether a signature of an index that lists the image can meet a policy. It
-// cannot if the policy demands that platforms are signed themselves, or attestations, which must
-// have the image itself as their subject. It also cannot if the signature must name the tag,
-// because the index's signature names another tag.
+// cannot if the policy demands a signature of each platform, or attestations, whose subject must be
+// the image itself. Nor can it if the signature must name the tag, because the index's signature
+// names another tag.
 func (p verdictScope) takesIndexes(by *policy.Policy) bool {
 	return by != nil && p.tag == "" && isForPlatforms(by) && !(p.ref.Tag != "" && by.Identity.LooksAtTags())
 }
@@ -680,9 +680,9 @@ func (p verdictScope) meetsByIndex(o outcome, v annotation.Verdict) bool {
 	return p.takesIndexes(o.by) && !slices.Contains(v.Spared, o.by.ID())
 }
 
-// verifiedIndex finds an index that vouches: one that is verified by the same policies that cover
-// the image, and meets, of each requirement that the image does not meet, a policy that takes
-// indexes. Other policies may trust other signers.
+// verifiedIndex finds an index that vouches for the image. The policies that cover the image must
+// have verified the index, because other policies may trust other signers. For each requirement
+// that the image does not meet itself, the index must meet a policy that takes indexes.
 func (p verdictScope) verifiedIndex(must []required, indexes Indexes) (*imagev1.Image, error) {
 	meets := func(takes func(outcome) bool) bool {
 		return !slices.ContainsFunc(must, func(r required) bool {
@@ -705,7 +705,7 @@ func (p verdictScope) verifiedIndex(must []required, indexes Indexes) (*imagev1.
 	return nil, nil
 }
 
-// met combines the verdicts by one policy. If several decide alike, the reason comes from the most
+// met combines the verdicts of one policy. If several are equal, the reason comes from the most
 // informative one, whatever their order: a signature by a signer whom the policy names is more
 // informative than one by a stranger. says is how informative it is.
 func met(judged []judgement, by string) (v annotation.Verdict, says int) {
@@ -733,7 +733,7 @@ const (
 	maxSigners = 4
 )
 
-// Covered is a policy that judges an image in a repository or for a tag.
+// Covered is a policy that covers an image in a repository or for a tag.
 type Covered struct {
 	*policy.Policy
 	// Repository is where it covers the image, or a tag of it.
@@ -743,7 +743,7 @@ type Covered struct {
 	Unmet, Spared bool
 }
 
-// Covering returns the policies that judge an image, once for each scope.
+// Covering returns the policies that cover an image, once for each scope.
 func Covering(image *imagev1.Image, set *policy.Set) (all []Covered) {
 	held := annotation.JudgedAnywhere(image.Annotations)
 	for _, p := range judgingOf(image, set, nil).all() {

@@ -15,7 +15,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// Two policies share one scope, the developers' and the testers': either signature alone is not
+// Two policies, the developers' and the testers', share one scope: one of the two signatures is not
 // enough. OpenShift writes both as requirements of the scope, and containers/image wants a
 // signature for each.
 func TestPoliciesThatShareAScopeAreAllDemanded(t *testing.T) {
@@ -86,8 +86,8 @@ func TestPoliciesThatShareAScopeAreAllDemanded(t *testing.T) {
 	})
 }
 
-// A scope can be one tag of a repository. It is for whoever asks by that tag, as containers/image
-// does when it pulls it. The tag has a verdict of its own beside that of its repository.
+// A scope can be one tag of a repository. As in containers/image, it applies to references with
+// that tag. The tag has its own verdict beside the repository's.
 func TestTagsThatAreScopes(t *testing.T) {
 	team, release := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
 	set := signaturestest.SetFrom(t, signaturestest.Document("team", "["+repository+"]", signaturestest.TrustKey(team, nil), matchRepository)+

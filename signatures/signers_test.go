@@ -27,12 +27,12 @@ type signedBy struct {
 	trust     string
 	identity  string   // signedIdentity of the policy
 	shown     string   // the name that met the policy
-	names     []string // by all of which the signer can be revoked
-	others    []string // by which somebody else is
+	names     []string // the signer can be revoked by each of them
+	others    []string // names of other signers
 }
 
-// What met the policy is what is shown, whatever other names a certificate or key has, and whoever
-// revokes a signer by any of the names finds the signature.
+// The name that met the policy is shown, whatever other names a certificate or key has. Revoking a
+// signer by any of these names affects the signature.
 func TestSignersWithSeveralNames(t *testing.T) {
 	t.Parallel()
 	d := signaturestest.NewDeployment(t)
@@ -105,8 +105,8 @@ func TestSignersWithSeveralNames(t *testing.T) {
 	}
 }
 
-// Of several signers who are revoked, those are named that no policy knows; a text with more keys
-// than are read is refused.
+// If several signers are revoked, those that no policy knows are reported. A text with too many
+// keys is refused.
 func TestUnknownAmongRevokedSigners(t *testing.T) {
 	t.Parallel()
 	key, stranger := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)

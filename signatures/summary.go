@@ -43,8 +43,8 @@ func Summary(image *imagev1.Image) (verified string, signers []string, nextExpir
 }
 
 // Attested returns the stored verdict on an Image's attestations: the worst in the repositories
-// that a policy covers. If policies demand attestations, it tells whether all are there; otherwise,
-// whether one is trusted. It is "" if there are no attestations and none is demanded.
+// that a policy covers. If policies demand attestations, it is about whether all are there;
+// otherwise, whether one is trusted. It is "" if there are no attestations and none is demanded.
 func Attested(image *imagev1.Image) string {
 	judged := annotation.Judged(image.Annotations)
 	if len(judged) == 0 {
@@ -58,8 +58,8 @@ func Attested(image *imagev1.Image) string {
 	return worst
 }
 
-// saidOf summarizes the conditions of signatures, or of attestations: one verdict, "" if there are
-// no conditions, and the signers of the trusted ones.
+// saidOf summarizes the conditions of signatures, or of attestations. It returns one verdict, "" if
+// there are no conditions, and the trusted signers.
 func saidOf(image *imagev1.Image, attestations bool) (verified string, signers []string) {
 	for i := range image.Signatures {
 		s := &image.Signatures[i]
@@ -84,8 +84,8 @@ func saidOf(image *imagev1.Image, attestations bool) (verified string, signers [
 	return verified, slices.Compact(signers)
 }
 
-// signerOf returns the signer's name: the owner of the key, or else the key. Conditions saved by
-// `oc adm verify-image-signature` come with the issuing key only.
+// signerOf returns the signer's name: the owner of the key, or else the key. If `oc adm
+// verify-image-signature` saved the conditions, only the issuing key is known.
 func signerOf(s *imagev1.ImageSignature) string {
 	if s.IssuedTo != nil {
 		if s.IssuedTo.CommonName != "" {

@@ -26,9 +26,9 @@ func TagAge(tag reference.Reference, checked, now time.Time) string {
 	return fmt.Sprintf("where %s leads was last checked %s ago", tag, duration.HumanDuration(max(0, now.Sub(checked))))
 }
 
-// TooOld returns the policies whose maximum tag age is exceeded, and a text that says why: for them
-// it is unknown where the tag leads now. v is the verdict on the image of a digest, to which the
-// tag leads, at the time at; age is judged at the time now. Of alternatives, those count that vouch
+// TooOld returns the policies whose maximum tag age is exceeded, and a text with the reason. For
+// these policies it is unknown where the tag leads now. v is the verdict on the image to which the
+// tag leads, at the time at; the age is as of now. Among alternatives, only those count that vouch
 // for the image, and only if the age exceeds the bounds of all of them; if none vouches, each
 // counts. A reference with a digest is never too old.
 func TooOld(by []*policy.Policy, v annotation.Verdict, asked reference.Reference, digest string, checked, at, now time.Time) (of []*policy.Policy, why string) {

@@ -9,7 +9,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// Bundles and trusted roots of real deployments, which sigstore-go has among its own test data.
+// Bundles and trusted roots of real deployments, from sigstore-go's test data.
 func TestThirdPartyBundles(t *testing.T) {
 	trust := func(root string) string {
 		b, err := data.TrustedRoot(t, root).MarshalJSON()
@@ -23,8 +23,8 @@ func TestThirdPartyBundles(t *testing.T) {
 		name, bundle, root, digest string
 		want                       string
 	}{
-		// Everything is right, log entry, SCT and certificate, except the signer: the certificate
-		// has a name of a form that no policy can ask for.
+		// The log entry, the SCT and the certificate are valid, but the certificate has a kind of name
+		// that no policy can demand.
 		{"a certificate with another kind of name", "othername.sigstore.json", "scaffolding.json", "sha256:bc103b4a84971ef6459b294a2b98568a2bfb72cded09d4acd1e16366a401f95b", "False SubjectMismatch / True"},
 		{"for another image", "othername.sigstore.json", "scaffolding.json", digest, "False SubjectMismatch / False"},
 		{"another deployment", "othername.sigstore.json", "public-good.json", digest, "False NoMatchingKey / Unknown"},

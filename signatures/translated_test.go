@@ -24,8 +24,8 @@ import (
 
 const translationDocument = "docs/tasks/translate-policies.md"
 
-// translations returns the blocks of a document that are policies: ours, each with all of its
-// documents, and those of other tools.
+// translations returns the policies in a page: our blocks, each with all of its documents, and
+// those of other tools.
 func translations(t *testing.T) (ours, theirs []string) {
 	t.Helper()
 	text, err := os.ReadFile("../" + translationDocument)
@@ -43,7 +43,7 @@ func translations(t *testing.T) (ours, theirs []string) {
 }
 
 // Every policy of another tool in docs/tasks/translate-policies.md is refused with the page's name,
-// and what the page writes instead trusts exactly whom the other policy trusts.
+// and its translation on the page trusts exactly the same signers.
 func TestTranslatedPolicies(t *testing.T) {
 	t.Parallel()
 	dir, present := t.TempDir(), time.Now()

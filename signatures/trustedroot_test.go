@@ -17,7 +17,7 @@ func TestVerifyKeyAndTrustedRoot(t *testing.T) {
 	key, stranger := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
 	logged := func(k *signaturestest.Key, in *signaturestest.Deployment) *payload.Blob {
 		b := k.SimpleSigning(t, digest, repository)
-		in.Log(t, b, k.Hash(), k.PEM, time.Now()) // the virtual log's key is good for the present
+		in.Log(t, b, k.Hash(), k.PEM, time.Now()) // the virtual log's key is valid at present
 		return b
 	}
 	stamped := func(in *signaturestest.Deployment) *payload.Blob {

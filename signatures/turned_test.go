@@ -14,9 +14,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// The verdict for a tag turns although that for the digest stays, and Changes says so: by a
-// signature, by a policy of the cluster or of a namespace, and when an exception ends. A tag that
-// is new, and the verdicts of a former version, have not turned.
+// Changes reports a changed verdict for a tag even if the digest's verdict stays: after a
+// signature, a policy of the cluster or of a namespace, or the end of an exception. It does not
+// report a new tag, or verdicts of a former version.
 func TestTagAloneTurns(t *testing.T) {
 	t.Parallel()
 	ours, theirs := signaturestest.NewKey(t, signaturestest.P256), signaturestest.NewKey(t, signaturestest.P256)
@@ -66,7 +66,7 @@ func TestTagAloneTurns(t *testing.T) {
 			t.Errorf("%s: turned are %q, want %q", name, got, tt.want)
 		}
 	}
-	// The stored verdict is the one that Ask gives, and time alone has the image judged again.
+	// The stored verdict equals Ask's, and the passing of time alone makes it stale.
 	for _, set := range []*policy.Set{exact, excepted} {
 		img := judged(set, now, both, ofOne)
 		held := annotation.JudgedTags(img.Annotations)
@@ -82,7 +82,7 @@ func TestTagAloneTurns(t *testing.T) {
 	}
 }
 
-// However many tags an image has, so many are judged.
+// An image is judged for a bounded number of its tags.
 func TestTagsAreBounded(t *testing.T) {
 	t.Parallel()
 	ours := signaturestest.NewKey(t, signaturestest.P256)

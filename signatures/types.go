@@ -40,21 +40,21 @@ const (
 	ReasonDigestMatches  evidence.Reason = "DigestMatches" // ForImage=True
 	// ForImage=Unknown: no trusted signer vouches for the digest
 	ReasonNotEvaluated evidence.Reason = "NotEvaluated"
-	// of a repository: an index there vouches for the image
+	// an index in the repository vouches for the image
 	ReasonIndexVerified evidence.Reason = "IndexVerified"
-	// of a repository: the indexes that may vouch could not be read
+	// the indexes in the repository that may vouch could not be read
 	ReasonIndexUnreadable evidence.Reason = "IndexUnreadable"
-	// of a repository: none of its signatures is held
+	// none of the repository's signatures is stored
 	ReasonSignaturesLeftOut evidence.Reason = "SignaturesLeftOut"
-	// of a repository: not all signatures could be read
+	// not all of the repository's signatures could be read
 	ReasonSearchIncomplete evidence.Reason = "SearchIncomplete"
-	// of a repository: a possible signature there cannot be used
+	// a possible signature in the repository cannot be used
 	ReasonSignaturesUnusable evidence.Reason = "SignaturesUnusable"
-	// of a repository or tag: there are too many to store a verdict for each
+	// there are too many repositories or tags to store a verdict for each
 	ReasonNotJudged evidence.Reason = "NotJudged"
 	// an exception of the policy lets the image through
 	ReasonExcepted evidence.Reason = "Excepted"
-	// no policy says who must sign this image
+	// no policy covers this image
 	ReasonNoMatchingPolicy evidence.Reason = "NoMatchingPolicy"
 )
 
@@ -73,8 +73,8 @@ const (
 	AnnotationWarnings = annotation.Warnings
 )
 
-// AskAgain makes a server judge an image again when it stores the image. The image then has the
-// name of a policy that never judged it, which the server replaces with those that do.
+// AskAgain makes a server judge an image again when it stores the image: it replaces the names of
+// the policies that judged the image with a name that no policy has.
 func AskAgain(image *imagev1.Image) {
 	metav1.SetMetaDataAnnotation(&image.ObjectMeta, AnnotationPolicy, again)
 }

@@ -16,7 +16,7 @@ import (
 
 // AskAnyway is Ask for a reference that no policy covers. The verdict is NoPolicy; the message says
 // whether the image is signed. If the signatures in the repository could not be read, it is
-// Unknown. If an administrator has saved a verdict, it is that verdict.
+// Unknown. If an administrator has saved a verdict, AskAnyway returns that one.
 func AskAnyway(image *imagev1.Image, asked reference.Reference) annotation.Verdict {
 	found := annotation.Found(image.Annotations)
 	brought := holdersOf(found)
@@ -64,7 +64,7 @@ func anyway(image *imagev1.Image, found map[string]annotation.Repository, brough
 	case signed && !ours && savedByAdministrator(image):
 		v.Reason = ""
 		v.Verified, v.Signers = saidOf(image, false)
-	case signed || len(here.LeftOut) > 0: // no policy says who must sign it
+	case signed || len(here.LeftOut) > 0: // no policy covers it
 	case here.Unread != "" || here.Unusable != "":
 		v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonSearchIncomplete)
 	}
@@ -76,9 +76,9 @@ func anyway(image *imagev1.Image, found map[string]annotation.Repository, brough
 	return v
 }
 
-// Held returns the verdicts that an Image holds: for each of its repositories, in the order of
-// [annotation.In], and then for each tag that is the scope of a policy. For a repository that no
-// policy covers, it is the verdict of AskAnyway.
+// Held returns the verdicts that are stored in an Image: for each of its repositories, in the order
+// of [annotation.In], and then for each tag that is the scope of a policy. For a repository that no
+// policy covers, AskAnyway gives the verdict.
 func Held(image *imagev1.Image) (all []annotation.HeldVerdict) {
 	judged, found := annotation.Judged(image.Annotations), annotation.Found(image.Annotations)
 	notJudged, some := judged[annotation.NotJudged]
@@ -114,10 +114,10 @@ type Change struct {
 	Former annotation.Verdict
 }
 
-// Changes compares the former and the present verdicts of an Image, for every repository that it
-// was or is in, every tag that it had and has there, and both for the pods of namespaces. If no
-// policy covers a place, its verdict is that of AskAnyway. A tag is left out if its verdict is that
-// of its repository, before and after.
+// Changes compares the former and the present verdicts of an Image. It does so for every repository
+// that the Image was or is in, every tag that it had and has there, and both for the pods of
+// namespaces. If no policy covers a place, AskAnyway gives the verdict. A tag is left out if its
+// verdict equals its repository's, before and after.
 func Changes(before, after *imagev1.Image) (changed []Change) {
 	was, is := heldAnywhere(before), heldAnywhere(after)
 	places := maps.Clone(was)
@@ -133,9 +133,9 @@ func Changes(before, after *imagev1.Image) (changed []Change) {
 	return changed
 }
 
-// addTags adds the verdicts for tags that differ from that for their repository. A tag that is not
-// known both before and after has not turned: it is new, or gone. Nor is one compared with what a
-// former version judged, which has no verdicts for tags.
+// addTags adds the verdicts for tags that differ from their repository's. It ignores a tag that is
+// new or gone, because its verdict has not changed. It also ignores tags if a former version judged
+// the Image, because that version stored no verdicts for tags.
 func addTags(before, after *imagev1.Image, was, is, places map[string]annotation.HeldVerdict) {
 	differed, differ := annotation.JudgedTags(before.Annotations), annotation.JudgedTags(after.Annotations)
 	if len(differed) == 0 && len(differ) == 0 {
@@ -160,7 +160,7 @@ func addTags(before, after *imagev1.Image, was, is, places map[string]annotation
 			}
 			v := annotation.HeldVerdict{Place: key, Covered: true, Verdict: v}
 			places[key], from.held[key] = v, v
-			// Pods of a namespace may have had the verdict that is for all, or have it now.
+			// The pods of a namespace may have had the general verdict before, or may have it now.
 			for other := range held {
 				if repository, namespace, ok := strings.Cut(other, "#"); ok && repository == ref.Name() {
 					places[annotation.InNamespace(ref.String(), namespace)] = v

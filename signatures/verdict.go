@@ -45,9 +45,10 @@ type Verdict struct {
 	PredicateType, Statement string
 	Meets                    []string
 
-	// ImageIdentity and the fields below are those of an ImageSignature: what was signed, and by whom.
-	// They are empty unless a root of trust vouches for them. IssuedBy is set only when the signature
-	// is trusted, because `oc describe image` prints "Verified" for every signature that has it.
+	// ImageIdentity and the fields below are fields of an ImageSignature about the signed content and
+	// the signer. They are empty unless a root of trust vouches for them. IssuedBy is set only when
+	// the signature is trusted, because `oc describe image` prints "Verified" for every signature that
+	// has it.
 	ImageIdentity string
 	SignedClaims  map[string]string
 	Created       *metav1.Time
@@ -89,7 +90,7 @@ func (v *Verdict) signers() []string {
 	return namesOf(cmp.Or(v.IssuedTo.CommonName, v.IssuedTo.PublicKeyID), v.SignedClaims)
 }
 
-// namesOf returns a signer's name and, if its certificate has another one, the repository that was
+// namesOf returns a signer's name and, if the certificate has another one, the repository that was
 // built, such as the caller of a reusable workflow.
 func namesOf(signer string, claims map[string]string) []string {
 	if source := evidence.SourceRepository(claims, signer); source != "" {

@@ -119,7 +119,7 @@ type checked struct {
 // signature and policy, however many repositories and tags the image is judged for.
 type checks map[checkKey]checked
 
-// checkKey is the first byte of a signature's content, as a place in memory, and the policy.
+// checkKey identifies a signature by the address of its content's first byte, and a policy.
 type checkKey struct {
 	content *byte
 	by      *policy.Policy

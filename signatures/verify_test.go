@@ -40,7 +40,7 @@ var (
 
 const matchRepository = "{matchPolicy: MatchRepository}"
 
-// verify is Verify with checks that hold for every verdict whatsoever.
+// verify calls Verify and checks rules that hold for every verdict.
 func verify(t testing.TB, typ string, content []byte, set *policy.Set) signatures.Verdict {
 	t.Helper()
 	v := signatures.Verify(signatures.Signature{Type: typ, Content: content}, image, set, now)
@@ -48,7 +48,7 @@ func verify(t testing.TB, typ string, content []byte, set *policy.Set) signature
 	return v
 }
 
-// Messages say what is wrong in words, and not how a library encodes signatures.
+// Messages describe the fault in words, not in terms of a library's encoding.
 func TestWordsForAnotherKey(t *testing.T) {
 	t.Parallel()
 	trusted := signaturestest.NewKey(t, signaturestest.P256)
@@ -101,7 +101,7 @@ func want(t testing.TB, v signatures.Verdict, expected string) {
 
 const trusted = "True SignatureVerified / True"
 
-// keysMade are the keys that tests share: to generate one with RSA takes up to seconds.
+// keysMade are keys that tests share, because generating an RSA key takes up to seconds.
 var keysMade = struct {
 	sync.Mutex
 	of map[string][2]signaturestest.Key // by kind
@@ -129,7 +129,7 @@ func TestVerifyKeys(t *testing.T) {
 			key.Old = old
 			for _, rekor := range []bool{false, true} {
 				if rekor && old && kind == signaturestest.Ed25519 {
-					// a log entry holds a digest only, which pure Ed25519 cannot be verified with
+					// a log entry has only a digest, and pure Ed25519 cannot be verified from a digest
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/old=%v/rekor=%v", kind, old, rekor), func(t *testing.T) {
@@ -206,8 +206,8 @@ func TestVerifyKeys(t *testing.T) {
 	}
 }
 
-// A signature with any SHA-2 verifies under the policy's key, whatever its size. With less at hand
-// than the bytes that were signed, none counts as one of another key, or as damaged.
+// A signature with any SHA-2 hash verifies with the policy's key, whatever the key's size. If the
+// signed bytes are not available, no signature counts as damaged or as made with another key.
 func TestVerifyEveryHash(t *testing.T) {
 	for _, kind := range []string{signaturestest.P256, signaturestest.P384, signaturestest.P521, signaturestest.RSA2048, signaturestest.RSA4096} {
 		key, stranger := twoKeys(t, kind)
@@ -247,8 +247,8 @@ func TestVerifyEveryHash(t *testing.T) {
 	}
 }
 
-// Where a certificate's key counts only with its own hash, a good signature with another one is
-// unsupported, and not damaged.
+// If a certificate's key may be used only with its own hash, a valid signature with another hash
+// counts as unsupported, not as damaged.
 func TestVerifyHashOfACertificatesKey(t *testing.T) {
 	d := signaturestest.NewDeployment(t)
 	leaf, key := d.Identity(t, "dev@example.com", nil)
@@ -384,7 +384,7 @@ func TestVerifyKeyless(t *testing.T) {
 		}
 		leaf, key := d.Identity(t, subject, nil)
 		for trustName, trust := range map[string]string{
-			// bundles bring no intermediate along
+			// bundles do not contain the intermediate
 			"fulcio": d.TrustFulcio(t, field, d.Root, d.Intermediate),
 			"root":   d.TrustRoot(t, field, nil),
 		} {
@@ -467,11 +467,11 @@ func TestVerifyRekorV2(t *testing.T) {
 	if v.SignedClaims["rekor.logIndex"] != "0" || v.SignedClaims["rekor.integratedTime"] != "" {
 		t.Errorf("claims %v", v.SignedClaims)
 	}
-	// A log's key alone does not say under which name the log signs its checkpoints.
+	// A log's key alone does not determine the name under which the log signs its checkpoints.
 	own := d.FulcioCertificateAuthorities()[0].(*root.FulcioCertificateAuthority)
 	want(t, verify(t, signatures.TypeBundle, content, signaturestest.Set(t, d.TrustFulcio(t, "signedEmail: dev@example.com", own.Root, own.Intermediates[0]), digestOnly)),
 		"False TransparencyLogEntryInvalid / True")
-	// Rekor v2 promises no time. Without a timestamp nobody vouches for one.
+	// Rekor v2 promises no time, so without a timestamp the signature has no verified time.
 	b.VerificationMaterial.TimestampVerificationData = nil
 	want(t, verify(t, signatures.TypeBundle, signaturestest.Marshal(t, b), signaturestest.Set(t, d.TrustRoot(t, "signedEmail: dev@example.com", nil), digestOnly)),
 		"False TimestampInvalid / True")

@@ -26,7 +26,7 @@ func TestExpressions(t *testing.T) {
 		`predicate.findings.exists(f, f.severity == "CRITICAL")`:             false,
 		`has(predicate.nothing)`:                                             false,
 		`predicate.?nothing.?deeper.orValue("x") == "x"`:                     true,
-		// an error counts as no
+		// an error counts as false
 		`predicate.nothing == 1`: false,
 		`predicate.runs == "3"`:  false,
 	} {
@@ -61,7 +61,7 @@ func TestDemandsThatCannotWork(t *testing.T) {
 	}
 }
 
-// An expression whose evaluation never ends in practice is cut short, and that is a no.
+// An expression whose evaluation never ends in practice is cut short, which counts as false.
 func TestAttackEndlessExpression(t *testing.T) {
 	t.Parallel()
 	var items []string

@@ -48,13 +48,13 @@ type Evidence struct {
 	NotAfter time.Time
 }
 
-// KeyID is the ID of a public key with this SubjectPublicKeyInfo (RFC 5280) in DER.
+// KeyID returns the ID of a public key, given its SubjectPublicKeyInfo (RFC 5280) in DER.
 func KeyID(spki []byte) string {
 	sum := sha256.Sum256(spki)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// ClaimOfExtension is before the name of one of Fulcio's extensions in Claims.
+// ClaimOfExtension is the prefix of Fulcio's extensions in Claims.
 const ClaimOfExtension = "fulcio."
 
 // sourceRepository is the name of the extension with the repository that was built: for a reusable
@@ -127,8 +127,8 @@ const (
 	// CertificateRevoked: the signer's certificate, one above it, or one of the timestamp's, is in a
 	// revocation list of the policy.
 	CertificateRevoked Reason = "CertificateRevoked"
-	// RevocationUnknown: the policy has revocation lists, and none that holds now covers one of the
-	// certificates.
+	// RevocationUnknown: the policy has revocation lists, but no list that is valid now covers one of
+	// the certificates.
 	RevocationUnknown Reason = "RevocationUnknown"
 	// KeyExpired and KeyRevoked: the OpenPGP key has expired or was revoked, or the signature
 	// itself has expired.
@@ -150,8 +150,8 @@ const (
 // Failure says why a root of trust does not vouch for a signature.
 type Failure struct {
 	Reason Reason
-	// Authentic is true if the signature verifies with a key of the policy, so that the digest in it
-	// was really signed, and something else is wrong.
+	// Authentic is true if the signature verifies with a key of the policy, but something else is
+	// wrong. Its digest was really signed.
 	Authentic bool
 	// Expired and Revoked are true if expiry or revocation is the cause, even if Reason is another
 	// one.

@@ -34,9 +34,9 @@ func (s *search) attest(a Attestation, blob descriptor, signed bool) {
 	}
 }
 
-// readAttestations reads attestations, the small ones first. It runs after signatures were read, so
-// that no attestation takes the place of a signature. Which ones it reads does not depend on the
-// registry's order.
+// readAttestations reads attestations, the small ones first. It runs after all signatures were
+// read, so that no attestation uses up a signature's share. Which ones it reads does not depend on
+// the registry's order.
 func (s *search) readAttestations(ctx context.Context) error {
 	slices.SortStableFunc(s.unreadLayers, func(a, b attestationLayer) int {
 		return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Digest, b.Digest))

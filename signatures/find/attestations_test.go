@@ -12,9 +12,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// Anybody could have pushed a thousand attestations. They cost a bounded number of requests,
-// displace no signature, and are named as left out. Of those that are read, the small ones come
-// first.
+// A pusher has attached a thousand attestations. They cost a bounded number of requests, displace
+// no signature, and are listed as left out. The small ones are read first.
 func TestAttackThousandAttestations(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, false)

@@ -42,8 +42,8 @@ func unusable(format string, args ...any) error {
 
 const acceptManifests = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.v2+json"
 
-// isTooLarge reports whether an object is too large to be read: a pusher may have made it, or a
-// server that is no registry may have answered.
+// isTooLarge reports whether an object is too large to be read. A pusher may have made it, or the
+// answer may be from a server that is not a registry.
 func isTooLarge(err error) bool {
 	var large *oci.TooLargeError
 	return errors.As(err, &large)

@@ -14,8 +14,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// Whichever request of a search fails, and however: the search finds what it would have found, or
-// it fails, or it says that there may be more. An image never seems to be unsigned.
+// Whichever request of a search fails, and however: the search finds everything all the same,
+// fails, or reports that there may be more. It never makes an image look unsigned.
 func TestFindWhereARequestFails(t *testing.T) {
 	t.Parallel()
 	half := func(w http.ResponseWriter, r *http.Request, inner http.Handler) {

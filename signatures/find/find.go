@@ -13,16 +13,16 @@ import (
 )
 
 // Find searches for the signatures of digest, in the repository that digest names. as is the
-// repository that policies name: the other one may be a mirror of it. transport sends requests to
-// the registry and authenticates. To search many digests, Find lists the repository's tags once,
-// unless Listed was called. It relies on the list only if no policy demands the contents of tags,
-// or if the list is known to be complete (listed; see importer.Pushed) or has turned out to be. It
-// does not use a list that is older than since. It remembers for an hour that a registry has no
+// repository that policies name; digest may name a mirror of it. transport sends requests to the
+// registry and authenticates. To search many digests, Find lists the repository's tags once, unless
+// Listed was called. It relies on the list only if no policy demands the contents of tags, or if
+// the list is known to be complete (listed; see importer.Pushed) or has turned out to be. It does
+// not use a list that is older than since. It remembers for an hour that a registry has no
 // referrers API; see Forget.
 //
 // signatures have the names that package signatures gives them, type and content, and nothing else.
 // They are all signatures within the bounds, in the order in which they were found, each once; the
-// judge chooses which to keep. annotations has the other findings: annotation.Attestations,
+// caller chooses which to keep. annotations has the other findings: annotation.Attestations,
 // Documents, Warnings, Manifests, Unread, Unusable and Cut, as far as they are not empty. warnings
 // tell the user what was left out. An error means that the registry did not answer. Find returns
 // the findings until then with it.

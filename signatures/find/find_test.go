@@ -51,14 +51,14 @@ type fixture struct {
 	requests []string
 }
 
-// setAround changes around while requests that were given up may still be handled.
+// setAround changes around, even while abandoned requests are still being handled.
 func (f *fixture) setAround(around func(http.ResponseWriter, *http.Request, http.Handler)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.around = around
 }
 
-// inRepository is the repository by which policies know the images.
+// inRepository is the images' repository, as policies name it.
 var inRepository = reference.Reference{Host: "registry.example.com", Repository: "demo/app"}
 
 const emptyConfig = "application/vnd.oci.empty.v1+json"
@@ -237,8 +237,7 @@ func (r result) expect(t *testing.T, types string, warnings ...string) {
 	}
 }
 
-// expectUnread checks that the search does not know whether there are more signatures, and says
-// why.
+// expectUnread checks that the search reports that there may be more signatures, and why.
 func (r result) expectUnread(t *testing.T, why string) {
 	t.Helper()
 	if unread := r.annotations[annotation.Unread]; !strings.Contains(unread, why) {
@@ -246,8 +245,8 @@ func (r result) expectUnread(t *testing.T, why string) {
 	}
 }
 
-// expectUnusable checks that something may be a signature and cannot be used, and whether all was
-// looked at.
+// expectUnusable checks that the search reports something that may be a signature and cannot be
+// used, and whether it skipped anything.
 func (r result) expectUnusable(t *testing.T, why string, isCut bool) {
 	t.Helper()
 	got := r.annotations[annotation.Unusable]
@@ -256,8 +255,8 @@ func (r result) expectUnusable(t *testing.T, why string, isCut bool) {
 	}
 }
 
-// What may be the only signature and cannot be used leaves unknown whether the image is signed.
-// What is not a signature does not.
+// If an object that may be the only signature cannot be used, it is unknown whether the image is
+// signed. Objects that are not signatures do not matter.
 func TestFindUnusable(t *testing.T) {
 	t.Parallel()
 	const bundle, note = "application/vnd.dev.sigstore.bundle.v0.3+json", "application/vnd.cncf.notary.signature"
@@ -265,7 +264,7 @@ func TestFindUnusable(t *testing.T) {
 	predicate := map[string]string{"dev.sigstore.bundle.predicateType": "https://spdx.dev/Document"}
 	for _, tc := range []struct {
 		name string
-		push func(f *fixture) (gone string) // what the registry does not have any more
+		push func(f *fixture) (gone string) // what the registry no longer has
 		why  string
 	}{
 		{"a bundle that is too large", func(f *fixture) string { f.refer(bundle, nil, f.blob(bundle, large)); return "" }, "at most"},
@@ -350,7 +349,7 @@ func TestFindNothing(t *testing.T) {
 	}
 }
 
-// What is found verifies: the bytes come through unharmed.
+// The signatures that are found can be verified: their bytes are unchanged.
 func TestFindCosignTag(t *testing.T) {
 	f := newFixture(t, false)
 	key := signaturestest.NewKey(t, signaturestest.P256)
@@ -393,7 +392,7 @@ func TestFindReferrers(t *testing.T) {
 			annotated := func(predicate string) map[string]string {
 				return map[string]string{"dev.sigstore.bundle.content": "dsse-envelope", "dev.sigstore.bundle.predicateType": predicate}
 			}
-			// larger than a signature may be, and never fetched
+			// larger than a signature may be, so never fetched
 			sbom := make([]byte, find.MaxSignature+1)
 			digests := []string{
 				f.refer(bundleType, annotated(payload.PredicateCosignSign), bundle(payload.PredicateCosignSign)),
@@ -460,8 +459,8 @@ func TestFindReferrers(t *testing.T) {
 	}
 }
 
-// Where registries.d says so, sigstore signatures are not read from the registry, and what may be
-// one and cannot be used does not matter. Other signatures and attestations are.
+// If registries.d says so, sigstore signatures are not read from the registry, and unusable objects
+// that may be one do not matter. Other signatures, and attestations, are read.
 func TestFindWithoutSigstore(t *testing.T) {
 	f := newFixture(t, true)
 	key := signaturestest.NewKey(t, signaturestest.P256)
@@ -508,8 +507,8 @@ func TestFindWithoutSigstore(t *testing.T) {
 	}
 }
 
-// A manifest that is deleted can no longer say which image it was about. So the search notes which
-// manifests held signatures.
+// A deleted manifest no longer shows which image it was about. So the search records which
+// manifests hold signatures.
 func TestFindNamesWhatHoldsSignatures(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	f := newFixture(t, true)
@@ -774,7 +773,7 @@ func TestFindBrokenThings(t *testing.T) {
 		f.around = func(w http.ResponseWriter, r *http.Request, inner http.Handler) { io.WriteString(w, "<html>") }
 		f.find(find.Options{}).expect(t, "", "page 1 of the referrers cannot be read: invalid character", "invalid character", "invalid character", "invalid character")
 	})
-	// A proxy or a portal answers in place of the referrers API: nobody knows whether there are
+	// A proxy or a portal answers in place of the referrers API, so it is unknown whether there are
 	// signatures.
 	for name, answer := range map[string]string{"a web page": "<!DOCTYPE html><html>Sign in</html>", "an error that is none": `{"errors":[{"code":"DENIED"}]}`, "JSON of another kind": `[]`, "nothing": "", "cut off": `{"manifests":[`} {
 		t.Run("referrers are "+name, func(t *testing.T) {
@@ -801,8 +800,8 @@ func TestFindBrokenThings(t *testing.T) {
 			}
 		})
 	}
-	// A proxy cache hides the tags of signatures. If it answers that a tag does not exist, the
-	// image is unsigned. If it answers with something else, or with an error, nobody knows.
+	// A proxy cache hides the tags of signatures. If it answers that a tag does not exist, the image
+	// is unsigned. If it answers with something else, or with an error, that is unknown.
 	for name, tc := range map[string]struct {
 		status       int
 		answer       string
@@ -880,7 +879,7 @@ func TestFindExtension(t *testing.T) {
 	}
 	answer = `{"signatures":[` + entry("atomic", 2, "one") + "," + entry("AtomicImageV1", 2, "two") + "," + entry("atomic", 2, "one") + "," + entry("other", 2, "three") + "," + entry("atomic", 1, "four") + `]}`
 	f.find(find.Options{}).expect(t, "AtomicImageV1 AtomicImageV1", `unknown type "other"`, "version 1")
-	// of a registry whose API Tidewaiter is
+	// from a registry that keeps its signatures in Tidewaiter
 	answer = `{"signatures":[` + entry("SigstoreBundleV03", 2, "five") + "," + entry("SigstoreSimpleSigningV1", 2, "six") + "," + entry("atomic", 2, "one") + `]}`
 	f.find(find.Options{}).expect(t, "AtomicImageV1")
 	for _, unknown := range []string{entry("other", 2, "three"), entry("atomic", 1, "four"), entry("", 2, "five")} {
@@ -949,7 +948,7 @@ func TestFindLookaside(t *testing.T) {
 		}
 	}
 	f.find(configure("default-docker: {lookaside: 'file://"+filepath.Join(dir, "store")+"'}")).expect(t, both)
-	// Where nothing is configured, containers/image uses this folder.
+	// If nothing is configured, containers/image uses this folder.
 	f.find(find.Options{Storage: filepath.Join(dir, "store")}).expect(t, both)
 	o := configure("docker: {quay.io: {lookaside: 'https://127.0.0.1:1/'}}")
 	o.Storage = filepath.Join(dir, "store")
@@ -1011,8 +1010,8 @@ func TestFindLookaside(t *testing.T) {
 	}
 }
 
-// A referrers API that fails hides nothing that tags hold, and says nothing about what it would
-// list: that is unknown.
+// A failing referrers API does not hide the signatures in tags. Whether it would list more is
+// unknown.
 func TestFindWhereReferrersFail(t *testing.T) {
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)
@@ -1048,7 +1047,7 @@ func TestFindWhereReferrersFail(t *testing.T) {
 					t.Errorf("unread is %q, warnings %q, error %v", unread, r.warnings, r.err)
 				}
 			}
-			// A failure that may pass is said with what was found, until it has lasted for long.
+			// A failure that may be temporary is returned with the findings, until it has lasted too long.
 			passes := !slices.Contains([]string{"status 403", "status 409"}, name)
 			clock := clocktesting.NewFakePassiveClock(time.Now())
 			finder, err := find.New(find.Options{RegistriesDirs: []string{t.TempDir()}, Storage: t.TempDir(), Clock: clock})
@@ -1082,7 +1081,7 @@ func withoutPartial(err error) error {
 	return err
 }
 
-// A referrers API that fails for a moment is asked again soon, however many searches met the
+// A referrers API that fails for a moment is called again soon, however many searches met the
 // failure at once.
 func TestFindAfterReferrersFailed(t *testing.T) {
 	t.Parallel()
@@ -1116,7 +1115,7 @@ func TestFindAfterReferrersFailed(t *testing.T) {
 	f.findWith(finder).expect(t, signatures.TypeSimpleSigning)
 }
 
-// A source that fails for a moment hides nothing that other sources have, and is said.
+// A source that fails for a moment does not hide the findings of other sources, and is reported.
 func TestFindPartly(t *testing.T) {
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)
@@ -1164,7 +1163,7 @@ func TestFindPartly(t *testing.T) {
 	}
 }
 
-// Lookaside storage is read also where the registry shows no signatures at all.
+// Lookaside storage is read even if the registry has no signatures at all.
 func TestFindLookasideWithoutTheRegistry(t *testing.T) {
 	t.Parallel()
 	f, storage := newFixture(t, true), t.TempDir()

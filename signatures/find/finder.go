@@ -27,8 +27,8 @@ type Options struct {
 	// have a file of the same name, the first folder's is read. The default are containers/image's
 	// folders. To use none, name a folder that does not exist.
 	RegistriesDirs []string
-	// Storage is the folder with the signatures of images that none of the files mentions. The default
-	// is containers/image's folder.
+	// Storage is the folder with the signatures of images that no registries.d file mentions. The
+	// default is containers/image's folder.
 	Storage string
 	// Lookaside sends requests to lookaside storage, and decides where a redirect may lead. If it is
 	// nil, storage behind a URL is not read. It is not used for registries: for these, Find has its
@@ -84,8 +84,8 @@ func New(o Options) (*Finder, error) {
 // there was reported.
 func (f *Finder) Forget(repository name.Repository) { f.memory.forget(repository) }
 
-// Listed takes all tags of a repository, and when the caller began to read the list, so that
-// searches need not read it.
+// Listed takes all tags of a repository, and the time when the caller began to read the list, so
+// that searches need not read it again.
 func (f *Finder) Listed(repository name.Repository, tags []string, read time.Time) {
 	f.memory.listed(repository, tags, read)
 }
@@ -129,7 +129,7 @@ func (s *search) add(typ string, content []byte) {
 	})
 }
 
-// holding records that a manifest contains signatures, if signatures were found since there were
+// holding records that a manifest contains signatures, if there are now more signatures than
 // before.
 func (s *search) holding(m *manifest, before int) {
 	if len(s.found) > before && !slices.Contains(s.manifests, m.digest) {

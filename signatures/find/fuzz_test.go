@@ -6,8 +6,7 @@ import (
 	"unicode"
 )
 
-// A bundle is sorted once: there is an error or a type, and the text that goes on is
-// clean.
+// predicateOf returns an error or a type, and the text is clean.
 func FuzzPredicateOf(f *testing.F) {
 	f.Add([]byte(`{"dsseEnvelope":{"payload":"eyJwcmVkaWNhdGVUeXBlIjoicCJ9"}}`))
 	f.Add([]byte(`{"messageSignature":{}}`))

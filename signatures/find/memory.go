@@ -37,10 +37,10 @@ const (
 	// maxSignatureTags how many signature tags of one repository are cached.
 	tagPage, maxTagListPages, maxSignatureTags = 1000, 100, 100_000
 	// In addition, maxSmallLists lists from calls of Listed are cached, each with at most maxSmallList
-	// signature tags: an import lists many repositories before it reads their images.
+	// signature tags, because an import lists many repositories before it reads their images.
 	maxSmallLists, maxSmallList = 4096, 100
-	// enoughAgreement is how many tags that the lists of a part lack must prove to be missing before
-	// its lists are trusted although a policy demands signatures.
+	// enoughAgreement is how often a tag that a list lacks must turn out to be missing before the
+	// lists of this part of a registry are trusted although a policy demands signatures.
 	enoughAgreement = 16
 	// worthPages applies to a repository with more than one page of tags: for so many digests, tags
 	// are requested one by one before all tags are listed.
@@ -86,8 +86,8 @@ type abilities struct {
 	// find out separately that there is no API.
 	asked bool
 	first chan struct{}
-	// agreed is how many tags that a list lacked proved to be missing on request. hides is true after
-	// one of them existed: the part's lists are incomplete, as a proxy's are.
+	// agreed is how often a tag that a list lacked turned out to be missing. hides is true after one
+	// of them existed: the part's lists are incomplete, as a proxy's are.
 	agreed int
 	hides  bool
 }
@@ -396,8 +396,8 @@ func (l *tagPages) page(ctx context.Context, c *client) error {
 	return nil
 }
 
-// isUnknown reports whether a registry answers that the repository does not exist, as opposed to
-// that it cannot list tags.
+// isUnknown reports whether the registry answered that the repository does not exist, and not that
+// it cannot list tags.
 func isUnknown(err error) bool {
 	var answer *transport.Error
 	return errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound && slices.ContainsFunc(answer.Errors, func(d transport.Diagnostic) bool { return d.Code == transport.NameUnknownErrorCode })

@@ -38,10 +38,10 @@ func (d demands) Demands(reference.Reference) (signatures, attestations bool) {
 	return d.signatures, d.attestations
 }
 
-// nothing are no policies.
+// nothing demands nothing.
 var nothing = demands{}
 
-// demandsOf are demands that expect the image for which they are asked.
+// demandsOf checks for which image it is called.
 type demandsOf struct {
 	demands
 	t    *testing.T
@@ -96,7 +96,7 @@ func wantRequests(t *testing.T, what string, got []string, want string) {
 	}
 }
 
-// Each digest cost four requests, all of them 404.
+// Before, each digest cost four requests, all answered 404.
 func TestManyDigestsCostOneListOfTags(t *testing.T) {
 	r := newRemembering(t, false)
 	begun := r.clock.Now()
@@ -112,7 +112,7 @@ func TestManyDigestsCostOneListOfTags(t *testing.T) {
 	wantRequests(t, "an hour later", got, "demo/app/referrers/")
 }
 
-// A list that was read elsewhere is not read again before it is too old, however long it is.
+// A list that a caller passes to Listed is not read again before it is too old, however long it is.
 func TestListsThatAreGiven(t *testing.T) {
 	r := newRemembering(t, false)
 	begun := r.clock.Now()
@@ -175,8 +175,8 @@ func TestAttackSignatureBehindARememberedListOfTags(t *testing.T) {
 	}
 }
 
-// The search is told of a signature while it reads a list of tags. The list ends after that, and is
-// not used.
+// A push of a signature is reported while a search reads the list of tags. The list is not used,
+// because it may have begun before the push.
 func TestAttackListOfTagsUnderWayWhenASignatureIsTold(t *testing.T) {
 	r := newRemembering(t, false)
 	key := signaturestest.NewKey(t, signaturestest.P256)
@@ -217,8 +217,8 @@ func TestAttackListOfTagsUnderWayWhenASignatureIsTold(t *testing.T) {
 	}
 }
 
-// A proxy, or a registry of another kind behind the same host, answers in place of referrers. That
-// is not taken for the registry's word.
+// A proxy, or another kind of registry behind the same host, answers in place of the referrers API.
+// That does not count as the registry's answer.
 func TestAttackNoReferrersOnTheWordOfAnother(t *testing.T) {
 	r := newRemembering(t, true)
 	for _, tt := range []struct {
@@ -314,8 +314,8 @@ func TestAttackListsOfTagsThatAreCut(t *testing.T) {
 	}
 }
 
-// The list of a repository with a round number of tags was never believed, so each digest cost two
-// to three requests more. One request tells whether there are more tags.
+// A list with a round number of tags was never trusted, so each digest cost two to three more
+// requests. One request shows whether there are more tags.
 func TestListsOfARoundNumberOfTags(t *testing.T) {
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)
@@ -328,7 +328,7 @@ func TestListsOfARoundNumberOfTags(t *testing.T) {
 		}
 		all = append(all, r.tag(".sig"))
 		slices.Sort(all)
-		// It has fifty tags on a page, and does not say where the list goes on.
+		// It has fifty tags on a page, and no link to the next page.
 		r.around = func(w http.ResponseWriter, req *http.Request, inner http.Handler) {
 			if !strings.HasSuffix(req.URL.Path, "/tags/list") {
 				inner.ServeHTTP(w, req)
@@ -358,8 +358,8 @@ func TestListsOfARoundNumberOfTags(t *testing.T) {
 	}
 }
 
-// A proxy's list has the tags that it keeps, or those that it takes for images. A tag that a policy
-// demands is asked for all the same, and no other.
+// A proxy's list has only the tags that it keeps, or that it takes for images. A tag that a policy
+// demands is requested all the same, and no other.
 func TestAttackTagsLeftOutOfTheList(t *testing.T) {
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)
@@ -421,8 +421,8 @@ func TestAttackTagsLeftOutOfTheList(t *testing.T) {
 	}
 }
 
-// A list of tags that takes longer than a search is read on by the next ones, and meanwhile each
-// tag is asked for by itself.
+// If a list of tags takes longer than a search, the next searches continue it. Meanwhile each tag
+// is requested by itself.
 func TestLongListOfTagsIsReadByManySearches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pages, slow = 20, 12 * time.Second

@@ -171,7 +171,7 @@ func (l *lookasides) parse(data []byte, file string, origin map[string]string) e
 		if err != nil {
 			return err
 		}
-		// To containers/image, a host with port 443 is another host; here, the canonical form decides.
+		// containers/image treats a host with port 443 as another host; here, both are the same.
 		if base != "" && (l.byScope[scope] == "" || written == scope) {
 			l.byScope[scope] = base
 		}

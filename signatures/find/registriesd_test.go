@@ -13,7 +13,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// The folders of containers-registries.d(5), in its order.
+// The folders are those of containers-registries.d(5), in the same order.
 func TestRegistriesDirs(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", "") // restored at the end
 	os.Unsetenv("XDG_CONFIG_HOME")
@@ -42,7 +42,7 @@ func TestRegistriesDirs(t *testing.T) {
 	}
 }
 
-// The most specific scope that names a place wins. A host is not the same host at another port.
+// The most specific scope with a URL wins. A host with another port is another host.
 func TestLookasideOfAnImage(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(`
@@ -68,7 +68,7 @@ docker:
 		"registry.example.com/team/app:v2":  "https://app",
 		"registry.example.com/team/app/sub": "https://app",
 		"registry.example.com/team/apple":   "https://team",
-		// keys for writing say nothing of reading
+		// keys for writing do not affect reading
 		"registry.example.com/team/written":    "https://team",
 		"registry.example.com/other":           "https://host",
 		"registry.example.com:5000/team/app":   "https://port",
@@ -91,7 +91,7 @@ docker:
 	}
 }
 
-// A scope with port 443 counts for the host, and less than the host itself.
+// A scope with port 443 also applies to the host without a port, after the host's own scope.
 func TestLookasideOfTheDefaultPort(t *testing.T) {
 	t.Parallel()
 	l := newLookasides()
@@ -109,8 +109,8 @@ func TestLookasideOfTheDefaultPort(t *testing.T) {
 	}
 }
 
-// The most specific scope that says whether sigstore signatures are read from a registry wins, then
-// default-docker. They are read where nothing is said.
+// The most specific scope with a setting for sigstore signatures wins, then default-docker. Without
+// a setting, they are read.
 func TestSigstoreAttachmentsOfAnImage(t *testing.T) {
 	t.Parallel()
 	load := func(content string) *lookasides {
@@ -158,7 +158,7 @@ docker:
 	}
 }
 
-// Whatever a file says, the result is a URL of a kind that can be read.
+// Whatever is in the file, the result is a URL of a supported kind.
 func FuzzRegistriesFile(f *testing.F) {
 	f.Add([]byte("default-docker: {lookaside: 'https://a/b'}\ndocker: {quay.io: {sigstore: 'file:///c'}}\n"))
 	f.Add([]byte("docker: {a: {lookaside: 'ftp://x'}}"))

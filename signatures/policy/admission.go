@@ -12,8 +12,8 @@ import (
 )
 
 // AdmissionAnnotation and UnknownAnnotation are annotations of a policy. They set what happens to a
-// pod whose image does not meet the policy. MaxTagAgeAnnotation bounds how long ago a registry
-// confirmed where a tag leads. ImmutableTagsAnnotation has patterns of tags that must not move.
+// pod whose image does not meet the policy. MaxTagAgeAnnotation bounds the time since a registry
+// last confirmed a tag. ImmutableTagsAnnotation has patterns of tags that must not move.
 const (
 	AdmissionAnnotation     = "tidewaiter.dev/admission"
 	UnknownAnnotation       = "tidewaiter.dev/admission-unknown"
@@ -33,11 +33,11 @@ type Admission struct {
 	// Unknown is allow, warn or deny: what happens to a pod if it is unknown whether its image meets
 	// the policy. Empty is deny. Mode limits it: a policy that does not enforce refuses no pod.
 	Unknown string `json:"tidewaiter.dev/admission-unknown,omitempty"`
-	// MaxTagAge is a duration. If a registry last confirmed longer ago where a tag leads, it is
-	// unknown whether the image under the tag meets the policy. Empty means no bound.
+	// MaxTagAge is a duration. If the last time that a registry confirmed a tag is longer ago than
+	// this, it is unknown whether the tag's image meets the policy. Empty means no bound.
 	MaxTagAge string `json:"tidewaiter.dev/max-tag-age,omitempty"`
-	// ImmutableTags are patterns, separated by commas, of tags that must not move. What such a tag is
-	// moved to does not meet the policy. Empty means that all tags may move.
+	// ImmutableTags are patterns, separated by commas, of tags that must not move. An image to which
+	// such a tag is moved does not meet the policy. Empty means that all tags may move.
 	ImmutableTags TagPatterns `json:"tidewaiter.dev/immutable-tags,omitempty"`
 	_             struct{}    `json:"-"` // makes decodeDocument ignore other annotations
 }
@@ -88,10 +88,10 @@ func CheckLabels(labels map[string]string) error {
 	return nil
 }
 
-// FileAnnotation is on an object that shows a policy of a file, and names the file.
+// FileAnnotation names the file whose policy an object shows.
 const FileAnnotation = "tidewaiter.dev/policy-file"
 
-// known are the annotations of policies that have a meaning here, and examples are values of those
+// known are the annotations of policies that this program reads, and examples are values of those
 // that people write.
 var (
 	known    = []string{AdmissionAnnotation, UnknownAnnotation, MaxTagAgeAnnotation, ImmutableTagsAnnotation, FileAnnotation}
@@ -138,8 +138,8 @@ func checkLabel(key string) error {
 }
 
 // meant returns the known annotation that a key most likely means; "" for a key that is not meant
-// for this program. All keys of its domain and of those below are, and so is a key that has the
-// name of a known one, with its prefix misspelt or without a prefix.
+// for this program. Keys of this program's domain and its subdomains are meant for it. So is a key
+// with the name of a known annotation and a misspelt prefix or none.
 func meant(key string) string {
 	key = strings.ToLower(key[:min(len(key), maxAnnotation)])
 	near, n := nearest.Of(key, known)
@@ -162,8 +162,8 @@ func meant(key string) string {
 	return ""
 }
 
-// nearestName returns the known annotation whose name without its prefix is another, in any
-// spelling of words that belong together, with at most one mistake; "" if there is none.
+// nearestName returns the known annotation whose name without its prefix equals name, except for
+// separators and at most one mistake; "" if there is none.
 func nearestName(name string) string {
 	joined := strings.NewReplacer("-", "", "_", "", ".", "").Replace
 	for _, key := range known {

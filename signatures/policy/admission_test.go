@@ -10,9 +10,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// An annotation of a document says what becomes of pods; other annotations are ignored. A change of
-// it makes another set, so that whoever follows files sees it. It changes nothing by which verdicts
-// are judged.
+// An annotation of a document sets what happens to pods; other annotations are ignored. If it
+// changes, so does the hash of the set, so that a Watcher notices. The hash of the policy, and so
+// verdicts, do not change.
 func TestAdmissionOfADocument(t *testing.T) {
 	t.Parallel()
 	document := signaturestest.Document("prod", `["registry.example.com"]`, signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil), "")
@@ -53,8 +53,8 @@ func TestAdmissionOfADocument(t *testing.T) {
 	}
 }
 
-// An annotation that is meant for this program and misspelt is refused with the name that it should
-// have, in files as in objects: a bound that is misspelt would be no bound.
+// A misspelt annotation of this program is refused with the right name, in files as in objects:
+// otherwise the bound would have no effect.
 func TestMisspeltAnnotations(t *testing.T) {
 	t.Parallel()
 	document := signaturestest.Document("prod", `["registry.example.com"]`, signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil), "")
@@ -82,7 +82,7 @@ func TestMisspeltAnnotations(t *testing.T) {
 			}
 		}
 	}
-	// A bound that an older version accepted and this one cannot read is the least that there may be.
+	// If an older version accepted a bound that this version cannot read, the strictest bound applies.
 	if a, err := policy.NewAdmission(map[string]string{policy.ImmutableTagsAnnotation: "v[0-9]"}); err == nil || a.ImmutableTags.Match("latest") != "*" {
 		t.Errorf("%+v, %v", a, err)
 	}
@@ -91,8 +91,8 @@ func TestMisspeltAnnotations(t *testing.T) {
 	}
 }
 
-// An annotation without a value, or in a place where it has no effect, is refused: whoever wrote it
-// believes in a bound. What an older version stored without a value is the strictest.
+// An annotation without a value, or in a place where it has no effect, is refused: its author
+// expects a bound. If an older version stored it without a value, the strictest bound applies.
 func TestAnnotationsWithoutEffect(t *testing.T) {
 	t.Parallel()
 	document := signaturestest.Document("prod", `["registry.example.com"]`, signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil), "")

@@ -10,9 +10,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// The name of a group is a DNS label. Whatever else is written is refused with its field, and so is
-// the field under another name; the hash of a policy depends on its group, and that of a policy
-// without one does not know of groups.
+// The name of a group is a DNS label. Any other name is refused with its field, and so is the field
+// under another name. The hash of a policy depends on its group. The object of a policy without a
+// group lacks the field.
 func TestAlternativesAreChecked(t *testing.T) {
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)
@@ -62,8 +62,8 @@ func TestAlternativesAreChecked(t *testing.T) {
 	}
 }
 
-// The policies that cover a reference are grouped by kind, namespace and group, and a policy knows
-// at which scopes no other of its group is.
+// The policies that cover a reference are grouped by kind, namespace and group. Alone returns the
+// scopes at which a policy has no alternative.
 func TestRequirements(t *testing.T) {
 	t.Parallel()
 	of := func(namespace, name, group string, scopes ...string) *policy.Policy {

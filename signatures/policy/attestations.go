@@ -7,23 +7,22 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/attestation"
 )
 
-// Attestation is (an addition of ours) an attestation that an image must have. The names are those
-// of the ClusterImagePolicy of sigstore's policy-controller, where CEL is a type that it does not
-// have.
+// Attestation (an addition of ours) is an attestation that an image must have. The names of the
+// fields are from sigstore's policy-controller; there, the type "cel" does not exist.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type Attestation struct {
-	// Name tells it from others of the policy, and is used in messages.
+	// Name is unique within the policy, and is used in messages.
 	Name string `json:"name"`
 	// PredicateType is a URI, or one of the names that cosign has for some: slsaprovenance1,
 	// spdxjson, cyclonedx, vuln, ….
 	PredicateType string `json:"predicateType"`
-	// Policy is what the predicate must be; without it, any is good.
+	// Policy is a condition on the predicate. Without it, any predicate is accepted.
 	Policy *PredicatePolicy `json:"policy,omitempty"`
 }
 
-// PredicatePolicy says what a predicate must be.
+// PredicatePolicy is a condition on a predicate.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true

@@ -47,7 +47,7 @@ func TestDemandsOfAttestationsAreChecked(t *testing.T) {
 	}
 }
 
-// The demands in docs/reference/signatures.md are demands.
+// The demands in docs/reference/signatures.md are valid.
 func TestDocumentedDemands(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/reference/signatures.md")

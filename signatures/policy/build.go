@@ -76,7 +76,7 @@ func parseNode(node *yaml.Node, file string, check func(*builder) error) (*Polic
 		return nil, err
 	}
 	if doc.Kind != namespacedKind {
-		doc.Metadata.Namespace = "" // it means nothing for this kind
+		doc.Metadata.Namespace = "" // this kind has no namespace
 	}
 	p, err := b.build()
 	if err == nil {
@@ -98,7 +98,7 @@ func New(namespace, name string, spec *DocumentSpec) (*Policy, error) {
 }
 
 // Nobody returns a policy for an API object that New refuses. It covers the valid scopes of the
-// object, and trusts nobody. It is no alternative to another policy, so that no image meets it.
+// object, trusts no signer and has no alternatives, so that no image meets it.
 func Nobody(namespace, name string, spec *DocumentSpec) *Policy {
 	b := &builder{doc: &decoded{}}
 	p := &Policy{Namespace: namespace, Name: name, Sigstore: nobody{}, Identity: Identity{match: MatchRepoDigestOrExact}}
@@ -686,7 +686,7 @@ type fourFields struct {
 
 const noSigner = "the policy would trust no signer"
 
-// fieldContent is the content of one of fourFields; field names that.
+// fieldContent is the content of one of fourFields, and the field's name.
 type fieldContent struct {
 	field string
 	data  []byte

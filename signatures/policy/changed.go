@@ -26,7 +26,7 @@ func (s *Set) With(changed ...*Policy) (*Set, error) {
 	return NewSet(append(kept, changed...))
 }
 
-// Accepts returns why With would refuse a policy.
+// Accepts returns the error with which With would refuse a policy, nil if it would not.
 func (s *Set) Accepts(p *Policy) error {
 	if s == nil {
 		return nil
@@ -39,8 +39,8 @@ func (s *Set) Accepts(p *Policy) error {
 	return errors.Join(errs...)
 }
 
-// withOne is With for one policy. What it costs depends on that policy, apart from copies and the
-// hash.
+// withOne is With for one policy. Apart from copies and the hash, its cost depends only on this
+// policy.
 func (s *Set) withOne(p *Policy) (*Set, error) {
 	if err := s.Accepts(p); err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (s *Set) Without(key types.NamespacedName) (without *Set, ok bool) {
 	return next, true
 }
 
-// clone returns a Set with the same policies, without what sum derives.
+// clone returns a Set with the same policies. The caller must call sum.
 func (s *Set) clone() *Set {
 	next := &Set{policies: slices.Clone(s.policies), byScope: maps.Clone(s.byScope), inNamespaces: maps.Clone(s.inNamespaces)}
 	if next.byScope == nil { // the zero Set
@@ -134,8 +134,8 @@ func (p *Policy) Distrusts(e *evidence.Evidence) bool {
 	return made
 }
 
-// Unmet returns those of signers that no policy of a Set from [Set.Revoke] names, and of which it
-// has judged no evidence. They may be misspelt.
+// Unmet returns the signers that no policy of a Set from [Set.Revoke] names and that made none of
+// the signatures judged so far. They may be misspelt.
 func (s *Set) Unmet(signers Signers) (names []string) {
 	for i, one := range signers.all {
 		if !slices.ContainsFunc(s.Policies(), func(p *Policy) bool {

@@ -10,8 +10,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// A Set that one policy is added to, replaced in, or removed from, is the Set of all of them, and
-// is refused where that is.
+// Adding, replacing or removing one policy gives the same Set, or the same error, as making a Set
+// of all policies.
 func TestWithOnePolicyIsTheSetOfAll(t *testing.T) {
 	scopes := []string{"a.example.com", "a.example.com/team", "a.example.com/team/app:v1", policy.CatchAll}
 	random := rand.New(rand.NewPCG(1, 2))

@@ -10,25 +10,25 @@ type Document struct {
 	Kind       string       `json:"kind,omitempty"`
 	Metadata   Metadata     `json:"metadata,omitempty"`
 	Spec       DocumentSpec `json:"spec,omitempty"`
-	// Status is what a cluster reports about the policy; it is read over.
+	// Status is what a cluster reports about the policy; it is ignored.
 	Status any `json:"status,omitempty"`
 }
 
-// Metadata is the object's metadata; everything but the name and the annotations of Admission is
-// read over, so that the output of `kubectl get clusterimagepolicy NAME -o yaml` can be used as it
-// is. But a key that means one of these is refused, because it would have no effect.
+// Metadata is the object's metadata. Only the name and the annotations of Admission matter; the
+// rest is ignored, so that the output of `kubectl get clusterimagepolicy NAME -o yaml` can be used
+// as it is. But a misspelt one of these keys is refused, because it would have no effect.
 type Metadata struct {
 	Name      string `json:"name,omitempty"`
-	Namespace string `json:"namespace,omitempty"` // of an object; read over in files
-	// Annotations are those that say what becomes of pods on admission.
+	Namespace string `json:"namespace,omitempty"` // of an object; ignored in files
+	// Annotations are those that set what happens to pods on admission.
 	Annotations Admission `json:"annotations,omitzero"`
 	Labels      labels    `json:"labels,omitzero"`
-	_           struct{}  `json:"-"` // makes decodeDocument read over keys that are not listed
+	_           struct{}  `json:"-"` // makes decodeDocument ignore keys that are not listed
 }
 
-// labels of a policy mean nothing here.
+// labels of a policy have no effect.
 type labels struct {
-	_ struct{} `json:"-"` // makes decodeDocument read over all keys
+	_ struct{} `json:"-"` // makes decodeDocument ignore all keys
 }
 
 // DocumentSpec is the policy and the images it is for.
@@ -44,33 +44,33 @@ type DocumentSpec struct {
 	Scopes []string `json:"scopes"`
 	// Policy is who must have signed.
 	Policy DocumentPolicy `json:"policy"`
-	// Alternatives, ours, is the name of a group: a DNS label, such as release. Of the policies of a
-	// group that cover a reference, it is enough to meet one. A group has policies of one kind and,
+	// Alternatives, ours, is the name of a group: a DNS label, such as release. If several policies of
+	// a group cover an image, it is enough to meet one of them. A group has policies of one kind and,
 	// for an ImagePolicy, of one namespace.
 	Alternatives string `json:"alternatives,omitempty"`
-	// Exceptions, ours, are at most 64, each of which lets images through until it ends.
+	// Exceptions, ours, let images through until they end. There are at most 64.
 	//
 	// +listType=atomic
 	Exceptions []Exception `json:"exceptions,omitempty"`
 }
 
-// DocumentPolicy says who must have signed and what image the signature must name.
+// DocumentPolicy is the demand: who must have signed, and which image the signature must name.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type DocumentPolicy struct {
-	// RootOfTrust is whose signatures count.
+	// RootOfTrust has the keys or identities whose signatures count.
 	RootOfTrust RootOfTrust `json:"rootOfTrust"`
-	// SignedIdentity is what image a signature must name; MatchRepoDigestOrExact if it is left out.
+	// SignedIdentity is which image a signature must name; MatchRepoDigestOrExact if it is left out.
 	SignedIdentity *SignedIdentity `json:"signedIdentity,omitempty"`
-	// Attestations, ours, are demanded in place of a signature: all of them, by whom the root of
-	// trust names.
+	// Attestations, ours, are demanded instead of a signature. All of them must be there, made by
+	// signers whom the root of trust names.
 	//
 	// +listType=atomic
 	Attestations []Attestation `json:"attestations,omitempty"`
-	// Platforms, ours, says what vouches for the platforms of an index: ByIndex, a signature of
-	// their own or of the index; or Signed, a signature of their own alone, as containers/image
-	// demands. ByIndex if it is left out.
+	// Platforms, ours, is ByIndex if a signature of an index also counts for the platforms' images
+	// that it lists, or Signed if each of them needs its own signature, as containers/image demands.
+	// ByIndex if it is left out.
 	Platforms string `json:"platforms,omitempty"`
 }
 
@@ -85,8 +85,8 @@ const (
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type RootOfTrust struct {
-	// PolicyType names the member: PublicKey, FulcioCAWithRekor, PKI, or of ours TrustedRoot,
-	// GPGKeys, Notary.
+	// PolicyType names the member: PublicKey, FulcioCAWithRekor or PKI; or, ours, TrustedRoot, GPGKeys
+	// or Notary.
 	PolicyType        string             `json:"policyType"`
 	PublicKey         *PublicKey         `json:"publicKey,omitempty"`
 	FulcioCAWithRekor *FulcioCAWithRekor `json:"fulcioCAWithRekor,omitempty"`
@@ -106,9 +106,9 @@ const (
 	TypeNotary            = "Notary"      // ours
 )
 
-// PublicKey trusts a key, or any of several: of the PEM blocks in one field, or of the items of
-// keyDatas, which containers-policy.json(5) calls so too. With a Rekor key, the signature must also
-// be in that transparency log.
+// PublicKey trusts one key or any of several. Several keys are PEM blocks in one field, or the
+// items of keyDatas, as in containers-policy.json(5). With a Rekor key, the signature must also be
+// in that transparency log.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
@@ -117,8 +117,8 @@ type PublicKey struct {
 	KeyData []byte `json:"keyData,omitempty"`
 	// KeyPath, ours, is a file beside a document; an API object has none.
 	KeyPath string `json:"keyPath,omitempty"`
-	// KeyDatas, ours, are several instead of keyData, each in base64. (kubectl apply can merge no
-	// list of []byte.)
+	// KeyDatas, ours, are several keys instead of keyData, each in base64. (kubectl apply cannot merge
+	// a list of []byte.)
 	//
 	// +listType=atomic
 	KeyDatas []string `json:"keyDatas,omitempty"`
@@ -133,7 +133,7 @@ type PublicKey struct {
 }
 
 // FulcioCAWithRekor trusts short-lived certificates of a Fulcio CA for one subject, or any of
-// several, at the time at which the transparency log promised to include the signature.
+// several. They must have been valid when the transparency log promised to include the signature.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
@@ -155,8 +155,8 @@ type FulcioCAWithRekor struct {
 }
 
 // FulcioSubject is who must have signed: exactly one of SignedEmail, SignedURI and SubjectRegExp,
-// as vouched for by exactly one of OIDCIssuer and IssuerRegExp. The expressions (RE2) are named as
-// sigstore's policy-controller names them, and have to match all of a name.
+// and exactly one of OIDCIssuer and IssuerRegExp, the issuer that vouches for it. The expressions
+// (RE2) have the names of sigstore's policy-controller, and must match a whole name.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
@@ -173,15 +173,15 @@ type FulcioSubject struct {
 	// SubjectRegExp, ours, is for URIs that change with each release, and matches e-mail addresses,
 	// URIs and user names.
 	SubjectRegExp string `json:"subjectRegExp,omitempty"`
-	// Extensions, ours, are further demands on the certificate, all of which must be met: such as
-	// the repository that called a reusable workflow, which is the subject.
+	// Extensions, ours, are further demands on the certificate. All of them must be met. For instance,
+	// the subject may be a reusable workflow, and an extension the repository that called it.
 	//
 	// +listType=atomic
 	Extensions []FulcioExtension `json:"extensions,omitempty"`
 }
 
-// FulcioExtension is what one of the extensions that Fulcio writes into certificates must say:
-// exactly one of Value and ValueRegExp.
+// FulcioExtension is a demand on one of Fulcio's extensions of a certificate: exactly one of Value
+// and ValueRegExp.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
@@ -191,7 +191,7 @@ type FulcioExtension struct {
 	Name string `json:"name"`
 	// Value is the whole value.
 	Value string `json:"value,omitempty"`
-	// ValueRegExp is an expression (RE2) that has to match all of the value.
+	// ValueRegExp is an expression (RE2) that must match the whole value.
 	ValueRegExp string `json:"valueRegExp,omitempty"`
 }
 
@@ -217,17 +217,17 @@ type PKI struct {
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type PKISubject struct {
-	// Email is among the certificate's subject alternative names.
+	// Email must be among the certificate's subject alternative names.
 	Email string `json:"email,omitempty"`
-	// Hostname is among the certificate's subject alternative names; a leading "*." stands for one
-	// label.
+	// Hostname must be among the certificate's subject alternative names; a leading "*." stands for
+	// one label.
 	Hostname string `json:"hostname,omitempty"`
 }
 
-// TrustedRoot trusts (an addition of ours) a sigstore trusted_root.json: its certificate
+// TrustedRoot (an addition of ours) trusts a sigstore trusted_root.json: its certificate
 // authorities, transparency logs (of both versions), timestamp authorities and certificate
-// transparency logs. The signer is either a subject of its certificate authorities or a key; there
-// can be several of either.
+// transparency logs. The signer is either a subject of a certificate or a key; there can be several
+// of either.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
@@ -256,8 +256,8 @@ type TrustedRoot struct {
 	KeyPaths []string `json:"keyPaths,omitempty"`
 }
 
-// GPGKeys trusts (an addition of ours) every key of an OpenPGP keyring, armored or binary, or of
-// several.
+// GPGKeys (an addition of ours) trusts every key of one or several OpenPGP keyrings, armored or
+// binary.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
@@ -276,9 +276,9 @@ type GPGKeys struct {
 	KeyPaths []string `json:"keyPaths,omitempty"`
 }
 
-// Notary trusts (an addition of ours) signatures of the Notary Project, as a statement of
-// notation's trust policy of the level strict does that names these trust stores. No network is
-// asked about revocation: what is revoked, lists of the policy must tell.
+// Notary (an addition of ours) trusts signatures of the Notary Project. It works like a statement
+// of notation's trust policy with the level strict and these trust stores. Revocation is not
+// checked over the network, but only by the policy's lists.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
@@ -287,18 +287,18 @@ type Notary struct {
 	CARootsData []byte `json:"caRootsData,omitempty"`
 	// CARootsPath is a file beside a document; an API object has none.
 	CARootsPath string `json:"caRootsPath,omitempty"`
-	// SigningAuthorityRootsData is the same of the type signingAuthority.
+	// SigningAuthorityRootsData is the same for the type signingAuthority.
 	SigningAuthorityRootsData []byte `json:"signingAuthorityRootsData,omitempty"`
 	// SigningAuthorityRootsPath is a file beside a document; an API object has none.
 	SigningAuthorityRootsPath string `json:"signingAuthorityRootsPath,omitempty"`
-	// TSARootsData is the same of the type tsa. With it a signature must have a timestamp; without
-	// it its certificates must be valid now.
+	// TSARootsData is the same for the type tsa. With it, a signature must have a timestamp; without
+	// it, the signature's certificates must be valid now.
 	TSARootsData []byte `json:"tsaRootsData,omitempty"`
 	// TSARootsPath is a file beside a document; an API object has none.
 	TSARootsPath string `json:"tsaRootsPath,omitempty"`
 	// CRLData is base64 of the certificate revocation lists (CRLs) of the CAs, in PEM or DER form. If
-	// a policy has lists, each certificate below a root needs a list of its issuer that holds now,
-	// also those of a timestamp.
+	// a policy has lists, each certificate below a root needs a valid list of its issuer; so do the
+	// certificates of a timestamp.
 	CRLData []byte `json:"crlData,omitempty"`
 	// CRLPath is a file beside a document; an API object has none.
 	CRLPath string `json:"crlPath,omitempty"`
@@ -310,20 +310,21 @@ type Notary struct {
 	//
 	// +listType=atomic
 	CRLPaths []string `json:"crlPaths,omitempty"`
-	// TrustedIdentities are who must have signed, any of them: "x509.subject: C=US, ST=WA, O=acme"
-	// for all certificates whose subject has these parts, or "*" alone for all certificates.
+	// TrustedIdentities are the accepted signers: "x509.subject: C=US, ST=WA, O=acme" for all
+	// certificates whose subject has these parts, or "*" alone for all certificates.
 	//
 	// +listType=atomic
 	TrustedIdentities []string `json:"trustedIdentities"`
 }
 
-// SignedIdentity says how the image reference inside a signature must relate to the image's own.
+// SignedIdentity is the rule for the image reference inside a signature, compared with the image's
+// own.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type SignedIdentity struct {
-	// MatchPolicy is the rule: MatchRepoDigestOrExact, MatchRepository, ExactRepository,
-	// RemapIdentity, or of ours DigestOnly.
+	// MatchPolicy is the rule: MatchRepoDigestOrExact, MatchRepository, ExactRepository, RemapIdentity
+	// or, ours, DigestOnly.
 	MatchPolicy     string           `json:"matchPolicy"`
 	ExactRepository *ExactRepository `json:"exactRepository,omitempty"`
 	RemapIdentity   *RemapIdentity   `json:"remapIdentity,omitempty"`
@@ -338,12 +339,13 @@ const (
 	MatchDigestOnly        = "DigestOnly" // ours
 )
 
-// ExactRepository is the repository that must be signed for, whatever the image's own.
+// ExactRepository is the repository that the signature must name, whichever repository the image is
+// in.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type ExactRepository struct {
-	// Repository is one with its host, such as docker.io/library/busybox.
+	// Repository is a repository with its host, such as docker.io/library/busybox.
 	Repository string `json:"repository"`
 }
 
@@ -354,6 +356,6 @@ type ExactRepository struct {
 type RemapIdentity struct {
 	// Prefix is a host, or a host and a path, of the image's own reference.
 	Prefix string `json:"prefix"`
-	// SignedPrefix stands in its place in the reference that was signed.
+	// SignedPrefix replaces Prefix before the comparison with the signed reference.
 	SignedPrefix string `json:"signedPrefix"`
 }

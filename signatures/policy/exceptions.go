@@ -11,20 +11,21 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// Exception lets (an addition of ours) images through that do not meet the policy, until it ends.
+// Exception (an addition of ours) lets images through that do not meet the policy, until it ends.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type Exception struct {
-	// Images are 1 to 32 images: a digest, in whichever repository of the scopes; a repository with
-	// a digest; or a repository with a tag, whatever that leads to.
+	// Images are 1 to 32 images: a digest, which counts in every repository of the scopes; a
+	// repository with a digest; or a repository with a tag, which counts for whatever image the tag
+	// leads to.
 	//
 	// +listType=atomic
 	Images []string `json:"images"`
 	// Until is when the exception ends, in RFC 3339 and whole seconds, such as
 	// 2026-12-31T00:00:00Z.
 	Until string `json:"until"`
-	// By is who has decided this, at most 256 bytes.
+	// By is the person who decided this, at most 256 bytes.
 	By string `json:"by"`
 	// Reason is why, at most 512 bytes.
 	Reason string `json:"reason"`

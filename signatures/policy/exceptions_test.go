@@ -9,8 +9,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// An exception names single images of the scopes, an end, somebody and a reason; whatever is wrong
-// is refused with its field.
+// An exception has single images of the scopes, an end, a person and a reason. Each mistake is
+// refused with its field.
 func TestExceptionsAreChecked(t *testing.T) {
 	t.Parallel()
 	const digest, right = "sha256:00000000000000000000000000000000000000000000000000000000000000ff", `until: "2026-12-31T00:00:00Z", by: ann@example.com, reason: why`

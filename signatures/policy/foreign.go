@@ -13,9 +13,9 @@ import (
 // translation is the page that shows how to write policies of other tools here.
 const translation = "docs/tasks/translate-policies.md"
 
-// format is a format of documents that people take for a policy. A document has the format if its
-// API group is one of groups or below one, and its kind is one of kinds if there are any; or if it
-// has no kind and one of keys at its top.
+// format is a format of documents that people may mistake for a policy. A document has the format
+// if its API group is one of groups or a subdomain, and its kind is one of kinds, if there are any;
+// or if it has no kind, and one of keys at the top level.
 type format struct {
 	groups, kinds, keys []string
 	is                  string // completes "is …"
@@ -63,8 +63,8 @@ func foreign(node *yaml.Node) error {
 	return &Error{Line: node.Line, Err: fmt.Errorf("is %s, not a %s of %s: %s; %s shows how", f.is, kind, apiVersion, f.say, translation)}
 }
 
-// Recognize returns what the first document of a file is if it is a policy, ours or in a format of
-// others, such as "a policy of Kyverno"; "" if it is none.
+// Recognize describes the first document of a file if it is a policy, ours or in another tool's
+// format, such as "a policy of Kyverno". It returns "" for any other document.
 func Recognize(data []byte) string {
 	var root yaml.Node
 	if err := decodeNode(yaml.NewDecoder(bytes.NewReader(data)), &root); err != nil || len(root.Content) == 0 {

@@ -7,9 +7,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// What other tools call a policy is refused with what it is, what to write instead, and the page
-// that shows how, in a file and as what will be an object. The documents have the shapes of those
-// that the projects publish.
+// A policy of another tool is refused, in a file and as an object. The message describes it, says
+// what to write instead, and names the page that shows how. The documents are like those that the
+// projects publish.
 func TestPoliciesOfOthersAreNamed(t *testing.T) {
 	t.Parallel()
 	object := func(apiVersion, kind string) string {
@@ -58,7 +58,7 @@ func TestPoliciesOfOthersAreNamed(t *testing.T) {
 		}
 	}
 
-	// What is none of these is refused by its field, and without the page.
+	// Other documents are refused with the wrong field, and without the page.
 	for name, tc := range map[string]struct{ text, want string }{
 		"OpenShift's first version":  {object("config.openshift.io/v1alpha1", "ClusterImagePolicy"), `apiVersion: is "config.openshift.io/v1alpha1", must be config.openshift.io/v1`},
 		"another kind":               {object("v1", "Pod"), `apiVersion: is "v1"`},

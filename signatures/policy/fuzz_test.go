@@ -10,8 +10,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// A policy that is accepted can be used: it has a name, scopes and one root of trust. Every
-// refusal says where the fault is.
+// A policy that is accepted can be used: it has a name, scopes and one root of trust. Every refusal
+// names the place of the fault.
 func FuzzParse(f *testing.F) {
 	key := signaturestest.NewKey(f, signaturestest.P256)
 	d := signaturestest.NewDeployment(f)
@@ -33,7 +33,7 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("%+v", p)
 			}
 		}
-		// The hash is that of the meaning: the same bytes read again have the same hash.
+		// The hash depends on the meaning: the same bytes, read again, have the same hash.
 		again, _ := policy.Parse(data, "")
 		if !slices.EqualFunc(policies, again, func(a, b *policy.Policy) bool { return a.Hash() == b.Hash() }) {
 			t.Fatal("another hash for the same document")

@@ -20,7 +20,7 @@ const maxTagPatterns = 32
 
 var isTagPattern = regexp.MustCompile(`^[A-Za-z0-9_.*-]{1,128}$`).MatchString
 
-// NewTagPatterns returns patterns, or why one is none.
+// NewTagPatterns returns TagPatterns, or an error about an invalid pattern.
 func NewTagPatterns(all []string) (TagPatterns, error) {
 	if len(all) > maxTagPatterns {
 		return "", fmt.Errorf("has %s, and may have %d", table.Quantity(len(all), "pattern"), maxTagPatterns)
@@ -33,7 +33,7 @@ func NewTagPatterns(all []string) (TagPatterns, error) {
 	return TagPatterns(strings.Join(all, ",")), nil
 }
 
-// check returns why p are no patterns; nil if they are.
+// check returns an error about an invalid pattern in p.
 func (p TagPatterns) check() error {
 	if p == "" {
 		return nil

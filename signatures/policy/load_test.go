@@ -64,7 +64,7 @@ func TestLoadFolder(t *testing.T) {
 		if (p.Sigstore == nil) == (p.GPG == nil) || p.Hash() == "" {
 			t.Errorf("%s: sigstore %v, gpg %v", p.Name, p.Sigstore, p.GPG)
 		}
-		// What is shown of a document has the content of its files.
+		// The spec that is shown has the content of the document's files.
 		if g := p.Spec.Policy.RootOfTrust.GPGKeys; p.Name == "keyrings" && (len(g.KeyDatas) != 2 || g.KeyPaths != nil) {
 			t.Errorf("keyrings are shown as %v", g)
 		}
@@ -88,7 +88,7 @@ func TestLoadFolder(t *testing.T) {
 	}
 }
 
-// Every document that is refused, with the line and the field that the message names.
+// Documents that are refused, each with the line and the field that the message names.
 func TestLoadRefuses(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	d := signaturestest.NewDeployment(t)
@@ -274,8 +274,8 @@ func TestLoadRefuses(t *testing.T) {
 	})
 }
 
-// Of a file with two keys or certificates, no part is taken for whole that ends within one, and no
-// damage to one is passed over.
+// A file has two keys or certificates. A beginning of it that ends within one of them is refused,
+// and so is a file in which one is damaged.
 func TestHalfWrittenTrust(t *testing.T) {
 	key := func() []byte { return signaturestest.NewKey(t, signaturestest.P256).PEM }
 	ca := func() []byte {

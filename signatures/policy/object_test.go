@@ -11,8 +11,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// An API object cannot make the server read a file, by whichever field: its author need not be
-// allowed to read the server's files. Nor may an error tell of the file, such as whether it exists.
+// An API object cannot make the server read a file, by any field: its author may not be allowed to
+// read the server's files. Nor does an error reveal anything about the file, such as whether it
+// exists.
 func TestAttackObjectNamesAFile(t *testing.T) {
 	const here = "object_test.go"
 	for _, tt := range []struct {
@@ -60,7 +61,7 @@ func TestAttackObjectNamesAFile(t *testing.T) {
 	}
 }
 
-// An object that only an older version could use still covers its scopes, and trusts nobody.
+// An object that only an older version could use still covers its scopes, and trusts no signer.
 func TestObjectThatCannotBeUsed(t *testing.T) {
 	p := policy.Nobody("", "old", &policy.DocumentSpec{Scopes: []string{"registry.example.com/app", "a*b"}})
 	set, err := policy.NewSet([]*policy.Policy{p})

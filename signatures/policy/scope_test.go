@@ -68,8 +68,7 @@ func TestFor(t *testing.T) {
 		"registry.example.com/a/b@sha256:" + hex64: "exact-digest",
 		"registry.example.com/a/bc":                "namespace",
 		"registry.example.com/ab":                  "host",
-		// A host without a port is not a parent of one with a port, but a wildcard does not care
-		// about ports.
+		// A host without a port is not a parent of one with a port, but a wildcard matches any port.
 		"registry.example.com:5000/a/b": "host-port",
 		"registry.example.com:5001/a/b": "wildcard",
 		"x.eu.example.com/a":            "narrow-wild",
@@ -86,7 +85,7 @@ func TestFor(t *testing.T) {
 		"UPPER.example.net:5000/a/b":  "upper",
 		"X.UPPER.example.net/a":       "upper-wild",
 		"REGISTRY.example.com/a/b:v1": "exact-tag",
-		// So are the default port, and the other names of Docker Hub.
+		// A host with the default port is the same host, and so are Docker Hub's other names.
 		"registry.example.com:443/a/b:v1":                  "exact-tag",
 		"Registry.Example.com:443/a/b@sha256:" + hex64:     "exact-digest",
 		"docker.io:443/library/busybox:1":                  "hub",
@@ -98,7 +97,7 @@ func TestFor(t *testing.T) {
 		"docker.io/nginx:1.26":                             "hub",
 		"ports.example.org/team/app":                       "default-port",
 		"ports.example.org:443/team/app":                   "default-port",
-		// Another port is another registry, also 80.
+		// Another port is another registry, even port 80.
 		"ports.example.org:80/team/app": "plain",
 		"ports.example.org:81/team/app": "",
 		"registry:5000/team/app":        "no-dot",
@@ -129,14 +128,14 @@ func TestFor(t *testing.T) {
 	}
 }
 
-// Two spellings of one scope in a policy are one. Both were needed while they were two.
+// Two spellings of one scope in a policy count as one. Earlier releases needed both.
 func TestScopesOfOneForm(t *testing.T) {
 	trust := signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil)
 	set := signaturestest.SetFrom(t, signaturestest.Document("p", "['a.example.com:443/x', a.example.com/x, docker.io, registry-1.docker.io]", trust, ""))
 	if diff := cmp.Diff([]string{"a.example.com/x", "docker.io"}, set.Policies()[0].Scopes); diff != "" {
 		t.Error(diff)
 	}
-	// Policies of two spellings share a scope, so both are demanded.
+	// Two policies have two spellings of the same scope, so an image must meet both.
 	set = signaturestest.SetFrom(t, signaturestest.Document("p", "['a.example.com:443/x']", trust, "")+signaturestest.Document("q", "[a.example.com/x]", trust, ""))
 	if by := set.For(reference.Reference{Host: "a.example.com", Repository: "x", Tag: "v1"}); len(by) != 2 {
 		t.Errorf("%d policies", len(by))
@@ -180,8 +179,8 @@ func TestIdentityMatch(t *testing.T) {
 		{"{matchPolicy: MatchRepository}", "docker.io/library/busybox" + digest, "busybox", true},
 		{"{matchPolicy: MatchRepository}", "index.docker.io/library/busybox" + digest, "docker.io/busybox", true},
 
-		// A signed name that has port 443 is compared as containers/image compares it, and so is
-		// one of Docker Hub's API.
+		// A signed name with port 443, or with the host of Docker Hub's API, is compared as
+		// containers/image compares it.
 		{"{matchPolicy: MatchRepository}", "a.example.com:443/x:v1", "a.example.com/x:v1", true},
 		{"{matchPolicy: MatchRepository}", "a.example.com:443/x:v1", "a.example.com:443/x:v1", false},
 		{"{matchPolicy: MatchRepository}", "registry-1.docker.io/library/busybox:1", "docker.io/library/busybox:1", true},
@@ -214,8 +213,8 @@ func TestIdentityMatch(t *testing.T) {
 	}
 }
 
-// Demands counts every policy that an image may be judged by: through its repository, its digest or
-// any of its tags, in any namespace.
+// Demands includes every policy that may judge an image: by its repository, its digest or any of
+// its tags, in any namespace.
 func TestDemands(t *testing.T) {
 	trust := signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil)
 	set := signaturestest.SetFrom(t, signaturestest.Document("repository", "[registry.example.com/a]", trust, "")+

@@ -78,9 +78,8 @@ func (p *Policy) Version() string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// Usable returns why no signature can meet the policy at the time now, not even an old one: its CA,
-// all of its OpenPGP keys, or all of its revocation lists, have expired. It returns nil if a
-// signature can.
+// Usable returns an error if no signature can meet the policy at the time now, not even an old one:
+// its CA, all of its OpenPGP keys, or all of its revocation lists have expired.
 func (p *Policy) Usable(now time.Time) error {
 	if p.Notary != nil {
 		if err := p.Notary.Trust().Outdated(now); err != nil {
@@ -128,8 +127,9 @@ func (s *Set) olderLists(before *Set) error {
 	return nil
 }
 
-// Excepted returns the exception that lets an image through now, given a reference to it with a tag
-// or a digest, and when that ends. Of several exceptions it returns the one that ends last.
+// Excepted returns the exception that lets an image through now, and when it ends. asked is a
+// reference to the image with a tag or a digest. If there are several exceptions, it returns the
+// one that ends last.
 func (p *Policy) Excepted(asked reference.Reference, digest string, now time.Time) (e Exception, until time.Time, ok bool) {
 	if asked.Digest != "" && asked.Digest != digest {
 		return e, until, false
@@ -185,7 +185,7 @@ type Set struct {
 const maxSharing = 16
 
 // NewSet returns a Set. Two policies with the same name are an error. As on OpenShift, an image
-// must meet all policies that share a scope, but of each group of alternatives only one.
+// must meet all policies that share a scope; of a group of alternatives, it must meet one.
 func NewSet(policies []*Policy) (*Set, error) {
 	s := &Set{byScope: map[string][]*Policy{}, inNamespaces: map[string][]*Policy{}}
 	var errs []error
@@ -237,8 +237,8 @@ func (p *Policy) refused(field, format string, args ...any) error {
 	return &Error{File: p.File, Document: p.Document, Line: p.lines[field], Field: field, Err: fmt.Errorf(format, args...)}
 }
 
-// tooManyShare returns an error if one policy more than maxSharing, the latest of those that share
-// a scope, has it in its namespace.
+// tooManyShare returns an error if more than maxSharing policies of the namespace share a scope
+// with p.
 func (p *Policy) tooManyShare(scope string, sharing []*Policy) error {
 	n := 0
 	for _, other := range sharing {
@@ -306,7 +306,7 @@ func (s *Set) Hash() string {
 
 // For returns the policies for an image, in the order of their names: only those with the most
 // specific scope. [Requirements] says what the image must meet. If no policy covers the image, it
-// returns none. The slice must not be changed.
+// returns none. The caller must not change the slice.
 func (s *Set) For(r reference.Reference) []*Policy {
 	if s == nil || len(s.byScope) == 0 {
 		return nil
@@ -380,8 +380,8 @@ func (s *Set) UncoveredWith(p *Policy) bool {
 	return s.uncovered(p.Namespace, p)
 }
 
-// uncovered is Uncovered for a Set with one more policy, which replaces one of its name; nil for
-// none.
+// uncovered is Uncovered for a Set with one more policy, which replaces any policy of the same
+// name; nil for none.
 func (s *Set) uncovered(namespace string, more *Policy) bool {
 	if s == nil || more != nil && slices.Contains(more.Scopes, CatchAll) {
 		return false

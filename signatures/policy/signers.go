@@ -21,11 +21,11 @@ import (
 // Signers are some keys or one subject, named as in evidence.
 type Signers struct {
 	all []signer
-	// met is set for each of them when evidence of it is judged; nil unless they are from a Set.Revoke
+	// each is set when a signature by that signer is judged; nil unless Set.Revoke made them
 	met []*atomic.Bool
 }
 
-// signer is a key, with the IDs that it may have, or a subject.
+// signer is a key, given by its possible IDs, or a subject.
 type signer struct {
 	ids     []string
 	subject string
@@ -42,7 +42,7 @@ func (s Signers) String() string {
 
 func (s signer) String() string { return cmp.Or(s.subject, strings.Join(s.ids, " or ")) }
 
-// keys are the IDs that the keys may have.
+// keys returns all possible IDs of the keys.
 func (s Signers) keys() (ids []string) {
 	for _, one := range s.all {
 		ids = append(ids, one.ids...)
@@ -131,7 +131,7 @@ func ParseSigners(text string) (Signers, error) {
 	return s, nil
 }
 
-// add adds a key with the IDs that it may have.
+// add adds a key, given by its possible IDs.
 func (s *Signers) add(ids ...string) { s.all = append(s.all, signer{ids: ids}) }
 
 // fingerprints returns the IDs of the keys that may have a text as their fingerprint; none if the

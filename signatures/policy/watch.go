@@ -15,8 +15,8 @@ import (
 // files are few and small, a folder mounted from a ConfigMap changes by a renamed link, and the
 // files that …Path fields name can be anywhere. A change takes effect when two reads in a row find
 // the same contents. It does not take effect if a file has only the beginning of the contents in
-// force, because the file may be half written, nor if a revocation list is older than the one in
-// force, because somebody may have sent an old one.
+// force, because the file may be half written. Nor does it if a revocation list is older than the
+// one in force, because an attacker may have sent an old one.
 type Watcher struct {
 	Path     string
 	Interval time.Duration    // 10 seconds if zero
@@ -24,7 +24,8 @@ type Watcher struct {
 	Follower Follower
 }
 
-// Follower gets what a Watcher finds, one thing after another.
+// Follower receives the changes that a Watcher finds. Its methods are never called at the same
+// time.
 type Follower interface {
 	// Changed gets each Set that differs from the previous one, and the first Set after an error.
 	Changed(ctx context.Context, set *Set)

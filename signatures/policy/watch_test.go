@@ -26,7 +26,7 @@ func TestWatcher(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// In a synctest bubble time passes only when everybody waits.
+	// In a synctest bubble, time passes only while all goroutines wait.
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var f followed
@@ -99,7 +99,7 @@ func TestWatcher(t *testing.T) {
 	})
 }
 
-// A file that is emptied between the server's first reading and the watcher's.
+// A file is emptied between the first readings of the server and of the watcher.
 func TestFileEmptiedBeforeTheFirstLook(t *testing.T) {
 	dir := t.TempDir()
 	key := signaturestest.NewKey(t, signaturestest.P256)
@@ -128,9 +128,8 @@ func TestFileEmptiedBeforeTheFirstLook(t *testing.T) {
 	})
 }
 
-// A revocation list that is older than the one in force may be one that somebody sent again to
-// bring back what was revoked since. It does not come into force, and neither does a part of a
-// list.
+// An attacker may send an old revocation list again to undo later revocations. A list that is older
+// than the one in force does not come into force, and neither does a part of a list.
 func TestWatcherKeepsNewerLists(t *testing.T) {
 	dir := t.TempDir()
 	ca, key := signaturestest.IssueCA(t, "ca", nil, nil, time.Now().Add(-time.Hour), time.Now().AddDate(1, 0, 0))

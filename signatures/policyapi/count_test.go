@@ -14,8 +14,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// After any changes of images, what policies cover is what a new count finds, which is counted here
-// by the names of repositories alone.
+// After any changes of images, the coverage equals that of a new count. The test counts by the
+// names of repositories alone.
 func TestCoverageFollowsChanges(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))

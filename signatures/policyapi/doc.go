@@ -6,6 +6,6 @@
 // from files: an object that violates one is refused with 422 and the field. Policies from files
 // are shown as objects, too, which only the server writes.
 //
-// A written policy is in force before the write is answered ([Keeper]). A sweep then updates stored
+// A policy is in force before its writer gets the answer ([Keeper]). A sweep then updates stored
 // verdicts, and counts the images that each policy covers.
 package policyapi

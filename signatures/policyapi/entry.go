@@ -20,7 +20,7 @@ type entry struct {
 	revision   int64
 	status     PolicyStatus
 
-	// The policy of an object that a client wrote. If there is a fault, it trusts nobody.
+	// The policy of an object that a client wrote. If there is a fault, it trusts no signer.
 	policy *policy.Policy
 	fault  fault
 
@@ -63,7 +63,7 @@ func (k *Keeper) entryOf(o object) *entry {
 	return e
 }
 
-// knows reports whether the keeper's entry of an object is of a revision or a later one.
+// knows reports whether the keeper's entry of an object is at least as new as a revision.
 func (k *Keeper) knows(key types.NamespacedName, rev int64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -71,7 +71,7 @@ func (k *Keeper) knows(key types.NamespacedName, rev int64) bool {
 	return e != nil && e.revision >= rev
 }
 
-// note stores the latest entry of an object, nil if the object is gone. The caller holds mu.
+// note stores the latest entry of an object; e is nil if the object is gone. The caller holds mu.
 func (k *Keeper) note(key types.NamespacedName, e *entry) {
 	if e == nil {
 		delete(k.objects, key)

@@ -17,8 +17,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
 )
 
-// That an exception ends is said a week before and when it has: once each in the log, in a metric
-// and in the policy's condition.
+// An exception is reported a week before it ends and when it has ended: once each in the log, in a
+// metric and in the policy's condition.
 func TestEndsOfExceptionsAreTold(t *testing.T) {
 	var log bytes.Buffer
 	before := slog.Default()
@@ -35,7 +35,7 @@ func TestEndsOfExceptionsAreTold(t *testing.T) {
 	k := newKeeper(Options{Live: signatures.NewLive(set, clock), Clock: clock, Changed: func() {}, Registerer: registry})
 	for _, step := range []struct {
 		after                    time.Duration
-		log                      string // its one line has these words; "" if there is none
+		log                      string // words in its only line; "" if there is none
 		inForce, endsSoon, ended int
 		next                     time.Duration
 		condition                string

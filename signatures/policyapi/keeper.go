@@ -55,7 +55,7 @@ type Keeper struct {
 
 	loading sync.Mutex // held while objects are read and put in force
 
-	changes Changes    // nil if nobody else writes
+	changes Changes    // nil if no other server writes
 	polling sync.Mutex // held while changes are read
 	// Objects with changes that are not in force yet; behindOfAll is true if there may be others.
 	behind      map[types.NamespacedName]struct{}
@@ -72,7 +72,7 @@ type Keeper struct {
 	uncovered bool // the state that was logged
 
 	exceptions *metrics.GaugeVec
-	// the last logged states of exceptions; only Run uses it
+	// the states of exceptions that were logged last; only Run uses it
 	told map[string]string
 	// the warnings about policies that were logged; only Run uses it
 	logged map[types.NamespacedName]string
@@ -163,15 +163,15 @@ func (k *Keeper) putSome(read map[types.NamespacedName]*entry) error {
 			}
 		}
 	}
-	if err != nil { // one after the other may be refused where all together are not
+	if err != nil { // one by one may be refused although all together are accepted
 		return k.putAll(nil)
 	}
 	k.replace(set, faults)
 	return nil
 }
 
-// effective returns the policy of a name that is in force, nil for none, and why an object of that
-// name is not. The caller holds mu.
+// effective returns the policy in force with a name, nil for none, and why an object of that name
+// is not in force. The caller holds mu.
 func (k *Keeper) effective(key types.NamespacedName) (p *policy.Policy, f fault) {
 	e, file := k.objects[key], k.files.Named(key)
 	switch {
@@ -258,8 +258,8 @@ type Changes interface {
 	Ready() <-chan struct{}
 }
 
-// Current puts every policy in force that was written before the call. After an error no verdict
-// may be given, because the policies in force may be out of date.
+// Current puts every policy in force that was written before the call. After an error the caller
+// must not judge, because the policies in force may be out of date.
 func (k *Keeper) Current(ctx context.Context) error {
 	if k.changes == nil {
 		return nil

@@ -103,8 +103,8 @@ func (f *fixture) now() (inForce map[string]*policy.Policy, revisions map[string
 	return inForce, revisions
 }
 
-// Whatever becomes of one policy, the others are neither parsed nor written again, before a count
-// nor after it.
+// However one policy is changed, the others are neither parsed nor written again, before a count or
+// after it.
 func TestOneWriteLeavesTheOtherPolicies(t *testing.T) {
 	t.Parallel()
 	f, key := newFixture(t, nil), signaturestest.NewKey(t, signaturestest.P256)
@@ -146,9 +146,9 @@ func TestOneWriteLeavesTheOtherPolicies(t *testing.T) {
 	}
 }
 
-// A write costs what it changes, and not what else there is: it makes about as many objects in
-// memory beside 600 policies as beside 50.
-func TestAWriteCostsWhatItChanges(t *testing.T) { // alone: what others do would count, too
+// The cost of a write does not depend on the number of policies: it allocates about as many objects
+// beside 600 policies as beside 50.
+func TestAWriteCostsWhatItChanges(t *testing.T) { // alone: others allocate, too
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	cost := map[int]float64{}
 	for _, n := range []int{50, 300, 600} {
@@ -172,7 +172,7 @@ func TestAWriteCostsWhatItChanges(t *testing.T) { // alone: what others do would
 	}
 }
 
-// What is kept of an object follows each of its changes, whoever writes it.
+// The keeper's entry of an object follows each of its changes, by any writer.
 func TestKeptPoliciesFollow(t *testing.T) {
 	t.Parallel()
 	f, key := newFixture(t, nil), signaturestest.NewKey(t, signaturestest.P256)
@@ -225,8 +225,8 @@ func TestKeptPoliciesFollow(t *testing.T) {
 	}
 }
 
-// Whatever is written, of one object or several before they are read, the policies in force and the
-// faults are those that a server reads when it starts.
+// After any writes, to one object or several before they are read, the policies in force and the
+// faults equal those of a server that starts.
 func TestWhatAWriteLeavesIsWhatIsReadAnew(t *testing.T) {
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)
@@ -286,7 +286,7 @@ func TestWhatAWriteLeavesIsWhatIsReadAnew(t *testing.T) {
 	}
 }
 
-// lagging are changes that cannot be asked for.
+// lagging is a Changes whose methods fail.
 type lagging struct{ catchUp, since error }
 
 func (l *lagging) CatchUp(context.Context) error { return l.catchUp }
@@ -295,7 +295,7 @@ func (l *lagging) Since(context.Context, func(namespace, name string, rev int64)
 }
 func (l *lagging) Ready() <-chan struct{} { return nil }
 
-// Who asks for verdicts hears why it is not known which policies are in force.
+// If the policies in force are unknown, callers that need verdicts get the reason.
 func TestPoliciesThatAreNotKnownAreSaidToBe(t *testing.T) {
 	t.Parallel()
 	k, changes := newKeeper(Options{Live: signatures.NewLive(nil, clock.RealClock{}), Clock: clock.RealClock{}}), &lagging{}
@@ -311,8 +311,8 @@ func TestPoliciesThatAreNotKnownAreSaidToBe(t *testing.T) {
 	}
 }
 
-// A policy is in force when its writer gets the answer, also if the keeper writes its status after
-// the commit and before the keeper hears of it.
+// A policy is in force when its writer gets the answer, even if the keeper writes the policy's
+// status between the commit and its own notification of it.
 func TestStatusBetweenAWriteAndItsAnswer(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)

@@ -17,8 +17,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// FileAnnotation is on an object that shows a policy from a file. It names the file and the
-// document within it.
+// FileAnnotation names the file, and the document in it, whose policy an object shows.
 const FileAnnotation = policy.FileAnnotation
 
 // mirror is the difference between files and the objects that show them. Objects that clients wrote

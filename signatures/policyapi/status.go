@@ -77,8 +77,8 @@ const maxCounted = 1_000_000
 type tally struct {
 	current *count // nil between counts
 	last    *count // the count from which covered is; nil if it is unknown
-	// The policies of the last count, with their hashes; nil before the first count has ended. covered
-	// lacks policies that cover nothing.
+	// about has the policies of the last count, with their hashes; nil before the first count has
+	// ended. covered has no entry for a policy that covers nothing.
 	about   map[types.NamespacedName]string
 	covered map[types.NamespacedName]coverage
 	asOf    time.Time // when the last count began
@@ -196,8 +196,8 @@ func (c *count) covered() map[types.NamespacedName]coverage {
 	return all
 }
 
-// coverage is what a policy covers. unmet counts the images that do not meet it, nor an
-// alternative; spared counts those that meet only an alternative, in one place at least.
+// coverage counts what a policy covers. unmet counts the images that meet neither it nor an
+// alternative; spared counts those that meet only an alternative in at least one place.
 type coverage struct{ images, repositories, unmet, spared int }
 
 // words describes what a policy covers.
@@ -304,7 +304,7 @@ func (k *Keeper) show(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// same reports whether a status was made of another without a change, which almost all are.
+// same reports whether a status is an unchanged copy of another, as almost all are.
 func same(a, b PolicyStatus) bool {
 	return a.Covers == b.Covers && slices.Equal(a.Conditions, b.Conditions)
 }
@@ -420,7 +420,8 @@ func (k *Keeper) excepts(p *policy.Policy, conditions *[]metav1.Condition, say f
 // uncovered warns that images without a policy are admitted.
 const uncovered = `images that no policy covers are admitted: no policy has the scope "*"`
 
-// alternatives says what the group of a policy means for it; "" if it has none.
+// alternatives returns a text about the other policies of the policy's group; "" if it has no
+// group.
 func (s *facts) alternatives(p *policy.Policy) string {
 	switch alone := s.set.Alone(p); {
 	case p.Alternatives == "":
@@ -431,12 +432,12 @@ func (s *facts) alternatives(p *policy.Policy) string {
 	return fmt.Sprintf("; an image need meet only one of the alternatives %q", p.Alternatives)
 }
 
-// isAlone says at which scopes a policy of a group has no alternative.
+// isAlone returns a text with the scopes at which a policy of a group has no alternative.
 func isAlone(p *policy.Policy, scopes []string) string {
 	return printable.Line(fmt.Sprintf("images must meet this policy: no other one of the alternatives %q has the scope %s", p.Alternatives, strings.Join(scopes, " or ")), maxMessage/2)
 }
 
-// applied returns the condition that says where a policy is in force.
+// applied returns the condition about where a policy is in force.
 func (s *facts) applied(p *policy.Policy) (status metav1.ConditionStatus, reason, message string) {
 	if p.Namespace == "" {
 		message = "it judges images in its scopes, unless a more specific scope covers them" + s.alternatives(p)

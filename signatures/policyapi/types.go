@@ -8,10 +8,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// ClusterImagePolicy says who must have signed the images of its scopes.
+// ClusterImagePolicy defines who must have signed the images of its scopes.
 //
-// It is OpenShift's kind (github.com/openshift/api config/v1) with the fields of ours that files
-// have, too: what is an object there is one here, and the client for that kind reads these.
+// It is OpenShift's kind (github.com/openshift/api config/v1) with additional fields, which
+// policies in files have, too. OpenShift's objects are valid here, and OpenShift's client can read
+// these.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -24,11 +25,12 @@ type ClusterImagePolicy struct {
 
 	// Spec is the policy and the images it is for.
 	Spec policy.DocumentSpec `json:"spec"`
-	// Status is what the server finds about the policy. Nobody else writes it.
+	// Status is what the server finds about the policy. Only the server writes it.
 	Status PolicyStatus `json:"status,omitempty"`
 }
 
-// ImagePolicy says the same for the pods of its namespace, where no ClusterImagePolicy does.
+// ImagePolicy defines the same for the pods of its namespace, for images that no ClusterImagePolicy
+// covers.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -41,7 +43,7 @@ type ImagePolicy struct {
 
 	// Spec is the policy and the images it is for.
 	Spec policy.DocumentSpec `json:"spec"`
-	// Status is what the server finds about the policy. Nobody else writes it.
+	// Status is what the server finds about the policy. Only the server writes it.
 	Status PolicyStatus `json:"status,omitempty"`
 }
 
@@ -69,21 +71,22 @@ type PolicyStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// Covers is what the policy covered when that was counted last; it is absent until then.
+	// Covers is what the policy covered at the last count; it is absent before the first.
 	Covers *Coverage `json:"covers,omitempty"`
 }
 
-// Coverage counts what a policy covers, as the condition CoversImages says in words.
+// Coverage counts what a policy covers. The condition CoversImages has the same in words.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type Coverage struct {
-	// Images are the stored images that the policy covers, and Repositories those that they are in.
+	// Images are the stored images that the policy covers, and Repositories the repositories that have
+	// them.
 	Images       int64 `json:"images"`
 	Repositories int64 `json:"repositories"`
-	// Unmet are the images that do not meet the policy, nor an alternative to it.
+	// Unmet are the images that meet neither the policy nor an alternative to it.
 	Unmet int64 `json:"unmet"`
-	// Spared are the images that do not meet the policy, and meet an alternative to it.
+	// Spared are the images that do not meet the policy but an alternative to it.
 	Spared int64 `json:"spared,omitempty"`
 	// AsOf is when the count began.
 	AsOf metav1.Time `json:"asOf"`

@@ -84,7 +84,7 @@ func (d *Deployment) UseIntermediate(t testing.TB, from, until time.Time) {
 }
 
 // RevocationLists returns the list of the root, which revokes nothing, and the list of the
-// intermediate CA, which revokes the certificate with a serial number. They hold for a day.
+// intermediate CA, which revokes the certificate with a serial number. They are valid for a day.
 func (d *Deployment) RevocationLists(t testing.TB, revoked int64) (ofRoot, ofIntermediate []byte) {
 	t.Helper()
 	now := time.Now()

@@ -75,7 +75,7 @@ func (r *repository) write(name string, data []byte) {
 	r.must(os.WriteFile(filepath.Join(r.dir, name), data, 0o644))
 }
 
-// publish makes content the trusted root. The metadata have the next version and are good until a
+// publish makes content the trusted root. The metadata have the next version and are valid until a
 // time.
 func (r *repository) publish(content []byte, until time.Time) {
 	r.t.Helper()
@@ -116,9 +116,8 @@ func wantFile(t *testing.T, path string, want []byte) {
 	}
 }
 
-// The file follows the repository. What is good stays when the repository has something worse:
-// nothing, rubbish, an older state, an expired one, one of other keys. A restart begins with the
-// file that was there.
+// The file follows the repository. A valid file stays if the repository has nothing, rubbish, an
+// older state, an expired one, or one with other keys. A restart begins with the existing file.
 func TestTrustedRootFollowsItsRepository(t *testing.T) {
 	t.Parallel()
 	r, next := newRepository(t), time.Now().AddDate(0, 1, 0)
@@ -195,8 +194,8 @@ func TestTrustedRootFollowsItsRepository(t *testing.T) {
 	wantFile(t, source.File, second)
 }
 
-// A policy that names a missing file cannot be read. If the file cannot be had, that is told, and
-// why.
+// A policy that names a missing file cannot be read. If the file cannot be downloaded, the error
+// gives the reason.
 func TestMissingTrustedRoot(t *testing.T) {
 	t.Parallel()
 	r := newRepository(t)
@@ -224,8 +223,7 @@ func TestMissingTrustedRoot(t *testing.T) {
 	}
 }
 
-// What a crash leaves of the knowledge of a repository does not keep the file from being brought up
-// to date.
+// After a crash, damaged metadata of a repository do not prevent updates of the file.
 func TestHalfWrittenKnowledgeIsReplaced(t *testing.T) {
 	t.Parallel()
 	r := newRepository(t)
@@ -261,9 +259,8 @@ func TestHalfWrittenKnowledgeIsReplaced(t *testing.T) {
 	}
 }
 
-// What was signed is what is read on. A repository that adds another part to its signed metadata,
-// under the same key or under one that differs in its case, does not get its own trusted root
-// taken.
+// Only signed content is used. If a repository adds another part to its signed metadata, under the
+// same key or one that differs in case, its own trusted root is not accepted.
 func TestAttackTwoSignedParts(t *testing.T) {
 	t.Parallel()
 	genuine, forged := roots(t)

@@ -3,6 +3,5 @@
 // Image objects have such messages.
 //
 // A Keyring trusts every key in it. Expiry and revocation are checked at the time that the caller
-// passes, as gpg and containers/image do. The time that a signature claims does not matter for
-// them.
+// passes, as gpg and containers/image do. The time in the signature does not matter for this.
 package gpg

@@ -212,8 +212,8 @@ func canSign(e *openpgp.Entity) bool {
 	return slices.ContainsFunc(e.Subkeys, func(s openpgp.Subkey) bool { return s.Sig.FlagsValid && s.Sig.FlagSign })
 }
 
-// Usable returns why no key of the keyring can make a signature that is accepted at the time now;
-// nil if one can.
+// Usable returns nil if a key of the keyring can make a signature that is accepted at the time now,
+// and otherwise the reason why none can.
 func (k *Keyring) Usable(now time.Time) error {
 	for _, e := range k.entities {
 		if key, ok := e.SigningKey(now); ok {

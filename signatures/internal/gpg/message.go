@@ -32,7 +32,7 @@ type signed struct {
 	keyID     uint64       // the ID of the key that the message names
 	key       *openpgp.Key // nil if the keyring has no such key for signing
 	signature *packet.Signature
-	// why the signature is not valid; an error about expiry or revocation only if it is authentic
+	// why the signature is not valid; expiry and revocation are reported only if it is authentic
 	err error
 }
 

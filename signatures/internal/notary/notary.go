@@ -56,8 +56,8 @@ type Verifier struct {
 }
 
 // CheckRoot returns an error for a certificate that a trust store of the type ca or
-// signingAuthority cannot hold. It can hold those of authorities, and of signers who issued their
-// certificates themselves, as `notation cert generate-test` does.
+// signingAuthority cannot hold. It can hold certificates of authorities, and self-issued
+// certificates of signers, as `notation cert generate-test` makes them.
 func CheckRoot(c *x509.Certificate) error {
 	return truststore.ValidateCertificates([]*x509.Certificate{c})
 }
@@ -74,7 +74,7 @@ func New(t Trust) (*Verifier, error) {
 			stores = append(stores, string(kind)+":"+store)
 		}
 	}
-	revocation, code, stamps := trustpolicy.ActionSkip, revocation.Validator(unasked{}), revocation.Validator(unasked{})
+	revocation, code, stamps := trustpolicy.ActionSkip, revocation.Validator(noCheck{}), revocation.Validator(noCheck{})
 	if len(t.Lists) > 0 { // Verify enforces this, too, because notation-go's errors have no reason
 		revocation = trustpolicy.ActionLog
 		code, stamps = byLists{t.Lists, purpose.CodeSigning}, byLists{t.Lists, purpose.Timestamping}
@@ -115,11 +115,11 @@ func (v *Verifier) certificates(kind truststore.Type) []*x509.Certificate {
 // Trust returns what New was given. The caller must not change it.
 func (v *Verifier) Trust() Trust { return v.trust }
 
-// unasked is a revocation check of a policy that has no lists.
-type unasked struct{}
+// noCheck is the revocation check for a policy without lists: it does nothing.
+type noCheck struct{}
 
 // ValidateContext is part of revocation.Validator.
-func (unasked) ValidateContext(_ context.Context, o revocation.ValidateContextOptions) ([]*result.CertRevocationResult, error) {
+func (noCheck) ValidateContext(_ context.Context, o revocation.ValidateContextOptions) ([]*result.CertRevocationResult, error) {
 	return slices.Repeat([]*result.CertRevocationResult{{Result: result.ResultNonRevokable}}, len(o.CertChain)), nil
 }
 

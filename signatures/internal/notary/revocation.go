@@ -25,8 +25,8 @@ import (
 // MaxLists bounds the revocation lists of one policy.
 const MaxLists = 64
 
-// skew is how far the clocks of a CA and of this server may differ: a list counts this long before
-// the time at which it says that it was made.
+// skew is how far the clocks of a CA and of this server may differ: a list is valid this long
+// before its thisUpdate.
 const skew = time.Minute
 
 // List is a certificate revocation list (RFC 5280, section 5) that is complete: it has all revoked
@@ -91,7 +91,8 @@ func ParseLists(data []byte) ([]*List, error) {
 	return lists, nil
 }
 
-// parseList refuses lists that do not tell of all revoked certificates, or not until when.
+// parseList refuses lists that do not have all revoked certificates, or have no time of the next
+// update.
 func parseList(der []byte) (*List, error) {
 	parsed, err := x509.ParseRevocationList(der)
 	if err != nil {
@@ -180,7 +181,7 @@ func (l *List) String() string {
 	return fmt.Sprintf("the revocation list of %q, %s, of %s", l.crl.Issuer, number, l.crl.ThisUpdate.UTC().Format(time.RFC3339))
 }
 
-// covers reports whether the list would have a certificate of its issuer if that were revoked.
+// covers reports whether the list's scope includes a certificate of its issuer.
 func (l *List) covers(c *x509.Certificate) bool {
 	return !(l.onlyEnd && c.IsCA) && !(l.onlyCAs && !c.IsCA) &&
 		(len(l.points) == 0 || slices.ContainsFunc(c.CRLDistributionPoints, func(uri string) bool { return slices.Contains(l.points, uri) }))
@@ -202,7 +203,7 @@ func (l *List) newer(other *List) bool {
 }
 
 // Older returns an error if a list of t is older than the one that it would replace in before. So
-// nobody who can send an old list brings back what a newer one has revoked.
+// an attacker who sends an old list cannot undo revocations of a newer one.
 func (t Trust) Older(before Trust) error {
 	for _, had := range before.Lists {
 		var newest *List
@@ -218,8 +219,7 @@ func (t Trust) Older(before Trust) error {
 	return nil
 }
 
-// Outdated returns an error if none of the lists holds at the time now, so that no signature can be
-// valid.
+// Outdated returns an error if no list is valid at the time now, so that no signature can be valid.
 func (t Trust) Outdated(now time.Time) error {
 	var last *List
 	for _, l := range t.Lists {
@@ -233,8 +233,8 @@ func (t Trust) Outdated(now time.Time) error {
 	return fmt.Errorf("%s held until %s: give the policy a new one", last, last.crl.NextUpdate.UTC().Format(time.RFC3339))
 }
 
-// OutdatedSoon returns an error if a list has ended, or is in the last fifth of its time, and none
-// replaces it: then signatures of certificates that it covers are not valid soon.
+// OutdatedSoon returns an error if a list has ended, or is in the last fifth of its time, and no
+// other list replaces it. Soon signatures with certificates that it covers will not be valid.
 func (t Trust) OutdatedSoon(now time.Time) error {
 	for _, l := range t.Lists {
 		isReplaced := slices.ContainsFunc(t.Lists, func(other *List) bool { return other.sameScope(l) && other.newer(l) })
@@ -246,11 +246,11 @@ func (t Trust) OutdatedSoon(now time.Time) error {
 	return nil
 }
 
-// question is what Verify asks a byLists for one signature, and what it learns.
+// question is one revocation check for Verify, with its result.
 type question struct {
 	now     time.Time
 	failure *evidence.Failure // why a certificate may not be used; a revoked one comes first
-	until   time.Time         // when the next list takes the place of one of these, or should; zero for never
+	until   time.Time         // when the next of these lists is replaced, or should be; zero for never
 }
 
 type questionKey struct{}
@@ -267,13 +267,13 @@ func (q *question) holdsUntil(t time.Time) {
 	}
 }
 
-// byLists checks by lists whether certificates are revoked. It uses no network. Each certificate,
-// except for the root, must be covered by a list that its issuer has signed and that holds now,
-// also if it names no place of lists: what is configured is demanded. notation's library then reads
-// the list.
+// byLists checks by lists whether certificates are revoked. It uses no network. Each certificate
+// except the root must be covered by a list that its issuer has signed and that is valid now. This
+// also applies to a certificate without a distribution point, because the policy demands lists.
+// notation's library then reads the list.
 type byLists struct {
 	lists []*List
-	// whose is the purpose of the certificates
+	// the purpose of the certificates
 	whose purpose.Purpose
 }
 
@@ -307,7 +307,7 @@ func (b byLists) validate(ctx context.Context, o revocation.ValidateContextOptio
 		alias.OCSPServer, alias.CRLDistributionPoints = nil, nil
 		chain[i] = &alias
 		if i == len(o.CertChain)-1 {
-			break // nobody but the policy can revoke a root
+			break // only the policy can revoke a root
 		}
 		lists, f := b.choose(c, o.CertChain[i+1], q)
 		if f != nil {
@@ -346,10 +346,11 @@ func (b byLists) validate(ctx context.Context, o revocation.ValidateContextOptio
 	return results, nil
 }
 
-// choose returns the lists that cover a certificate and hold now: for each scope the newest one.
+// choose returns the lists that cover a certificate and are valid now: for each scope the newest
+// one.
 func (b byLists) choose(c, issuer *x509.Certificate, q *question) ([]*List, *evidence.Failure) {
 	var newest []*List
-	var ahead *List // the first one that holds only later
+	var ahead *List // the first one that becomes valid later
 	var refused error
 	for _, l := range b.lists {
 		if !bytes.Equal(l.crl.RawIssuer, issuer.RawSubject) || !l.covers(c) {
@@ -397,7 +398,7 @@ func (b byLists) choose(c, issuer *x509.Certificate, q *question) ([]*List, *evi
 	return newest, nil
 }
 
-// byName are the lists of one question, by the names that the copies of certificates have for them.
+// byName has the lists of one question, by the names in the copies of the certificates.
 type byName map[string]*crl.Bundle
 
 // Fetch is part of crl.Fetcher.
@@ -414,7 +415,8 @@ var reasons = map[int]string{
 	6: "certificateHold", 9: "privilegeWithdrawn", 10: "aACompromise",
 }
 
-// since says since when and why a certificate is revoked, as far as its issuer tells.
+// since returns text with the time and the reason of a certificate's revocation, as far as the list
+// has them.
 func (b byName) since(c *x509.Certificate) string {
 	for _, name := range c.CRLDistributionPoints {
 		for _, e := range b[name].BaseCRL.RevokedCertificateEntries {

@@ -11,9 +11,9 @@ import (
 // AnyOf trusts a signature that one of several verifiers trusts. It is never empty.
 type AnyOf []Verifier
 
-// Verify implements Verifier. If no verifier vouches for the signature, it returns the most
-// informative error: that of a verifier for which the signature is authentic, else of one that
-// knows the key, else of the first.
+// Verify implements Verifier. If no verifier vouches for the signature, Verify returns the most
+// informative error: from a verifier that finds the signature authentic, else from one that knows
+// the key, else from the first.
 func (a AnyOf) Verify(s *Signature, now time.Time) (*evidence.Evidence, error) {
 	var best error
 	for _, v := range a {
@@ -58,9 +58,9 @@ func KeyIDs(v Verifier) (ids []string, ok bool) {
 	return nil, false
 }
 
-// Names reports whether a verifier explicitly trusts a key with one of these IDs, or demands the
-// subject of a certificate, or the value of one of its extensions. Other signers that it trusts are
-// known only from their signatures.
+// Names reports whether a verifier explicitly trusts a key with one of these IDs, or demands this
+// subject, or the value of an extension. Other trusted signers are known only from their
+// signatures.
 func Names(v Verifier, keys []string, subject string) bool {
 	switch v := v.(type) {
 	case *KeyVerifier:

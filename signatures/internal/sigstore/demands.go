@@ -25,8 +25,8 @@ func demandsOf(material root.TrustedMaterial) (demands, error) {
 	d := demands{log: len(material.RekorLogs()) > 0, certificateLog: len(material.CTLogs()) > 0}
 	switch {
 	case d.log:
-		// of either version: promises of the first have the time, entries of the second come with a
-		// timestamp
+		// for logs of either version: in version 1 the promise has the time, in version 2 the entry comes
+		// with a timestamp
 		d.time = verify.WithObserverTimestamps(1)
 	case len(material.TimestampingAuthorities()) > 0:
 		d.time = verify.WithSignedTimestamps(1)

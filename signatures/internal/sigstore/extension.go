@@ -12,8 +12,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
-// Extension is what a certificate must have in one of Fulcio's extensions: a value, or one that an
-// expression matches as a whole. A certificate without the extension does not have it.
+// Extension is a demand on one of Fulcio's extensions in a certificate: it must have a value, or a
+// value that an expression matches as a whole. A certificate without the extension does not meet
+// the demand.
 type Extension struct {
 	Name   string // one of ExtensionNames
 	Value  string

@@ -239,7 +239,7 @@ func (v *KeyVerifier) verify(s *Signature) (*evidence.Evidence, error) {
 		case v.key.madeWith(s):
 			return nil, evidence.Fail(evidence.InvalidSignature, "names key %s but does not verify under it: %w", v.key.id, plainly(err))
 		}
-		// it is unknown which
+		// which of the two is unknown
 		return nil, evidence.Fail(evidence.NoMatchingKey, "signed with a different key than %s, or damaged", v.key.id)
 	}
 	e := &evidence.Evidence{KeyID: v.key.id, Hash: hash}
@@ -252,8 +252,8 @@ func (v *KeyVerifier) verify(s *Signature) (*evidence.Evidence, error) {
 	return e, nil
 }
 
-// witnessed checks the demanded log entry and time, and records them in e. The signature itself was
-// verified before.
+// witnessed checks the demanded log entry and time, and records them in e. The caller has verified
+// the signature.
 func (v *KeyVerifier) witnessed(s *Signature, e *evidence.Evidence) error {
 	if f := v.demands.missing(s); f != nil {
 		return f.AsAuthentic(true)

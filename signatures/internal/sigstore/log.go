@@ -50,9 +50,9 @@ func verifiedEntry(s *Signature, logs map[string]*root.TransparencyLog) *evidenc
 			}
 			return &evidence.LogEntry{ID: id, Index: e.GetLogIndex(), Time: time.Unix(e.GetIntegratedTime(), 0).UTC()}
 		}
-		// Without a promise the index is the one for which inclusion was proved. That is the entry's,
-		// unless the log signed its checkpoint as logs of version 1 do: there it is the index in the tree
-		// of the proof. Nothing proves the other one.
+		// Without a promise the index is the one for which inclusion was proved. In a log of version 2
+		// that is the entry's index. In a log of version 1, recognized by its checkpoint, it is the index
+		// in the tree of the proof: nothing proves the index in the log.
 		index := e.GetLogIndex()
 		if origin, _, _ := strings.Cut(e.GetInclusionProof().GetCheckpoint().GetEnvelope(), "\n"); treeID.MatchString(origin) {
 			index = e.GetInclusionProof().GetLogIndex()

@@ -44,7 +44,7 @@ type Signature struct {
 	chain []*x509.Certificate // only helps path building; never trusted
 
 	// The errors of reading annotations of a cosign signature. Only a verifier that needs an
-	// annotation returns its error: annotations are not signed, so anybody who can write to the
+	// annotation returns its error: annotations are not signed, so anyone who can write to the
 	// registry can add invalid ones to a valid signature.
 	certificateErr, logErr, stampErr error
 

@@ -15,10 +15,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
-// Subject is the name that a Fulcio certificate must have: the OpenID Connect issuer, and an e-mail
-// address, a URI, or any name that a regular expression matches. Of each pair of a string and an
-// expression, one is set. An expression must match a whole name, as in sigstore's
-// policy-controller; [Anchored] compiles one. The certificate must also have all Extensions.
+// Subject is what a Fulcio certificate must contain: the OpenID Connect issuer, and an e-mail
+// address, a URI, or any name that a regular expression matches. For the issuer, and for the name,
+// either the string or the expression is set. An expression must match a whole name, as in
+// sigstore's policy-controller; [Anchored] compiles one. The certificate must also have all
+// Extensions.
 type Subject struct {
 	Issuer        string
 	IssuerRegExp  *regexp.Regexp
@@ -123,8 +124,8 @@ func subjectNames(leaf *x509.Certificate) []name {
 	return names
 }
 
-// identify returns an error unless the certificate is for one of the subjects. It sets the signer
-// and the extensions in the evidence to those that met the policy, so that they are shown.
+// identify returns an error unless the certificate is for one of the subjects. It stores the signer
+// and the extensions that met the policy in the evidence, so that they are shown.
 func identify(e *evidence.Evidence, subjects []Subject, leaf *x509.Certificate) error {
 	var errs []error
 	for _, s := range subjects {

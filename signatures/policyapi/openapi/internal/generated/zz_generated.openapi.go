@@ -44,12 +44,12 @@ func schema_tidewaiter_tidewaiter_signatures_policy_Attestation(ref common.Refer
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Attestation is (an addition of ours) an attestation that an image must have. The names are those of the ClusterImagePolicy of sigstore's policy-controller, where CEL is a type that it does not have.",
+				Description: "Attestation (an addition of ours) is an attestation that an image must have. The names of the fields are from sigstore's policy-controller; there, the type \"cel\" does not exist.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"name": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Name tells it from others of the policy, and is used in messages.",
+							Description: "Name is unique within the policy, and is used in messages.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -65,7 +65,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_Attestation(ref common.Refer
 					},
 					"policy": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Policy is what the predicate must be; without it, any is good.",
+							Description: "Policy is a condition on the predicate. Without it, any predicate is accepted.",
 							Ref:         ref("github.com/tidewaiter/tidewaiter/signatures/policy.PredicatePolicy"),
 						},
 					},
@@ -82,19 +82,19 @@ func schema_tidewaiter_tidewaiter_signatures_policy_DocumentPolicy(ref common.Re
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "DocumentPolicy says who must have signed and what image the signature must name.",
+				Description: "DocumentPolicy is the demand: who must have signed, and which image the signature must name.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"rootOfTrust": {
 						SchemaProps: spec.SchemaProps{
-							Description: "RootOfTrust is whose signatures count.",
+							Description: "RootOfTrust has the keys or identities whose signatures count.",
 							Default:     map[string]interface{}{},
 							Ref:         ref("github.com/tidewaiter/tidewaiter/signatures/policy.RootOfTrust"),
 						},
 					},
 					"signedIdentity": {
 						SchemaProps: spec.SchemaProps{
-							Description: "SignedIdentity is what image a signature must name; MatchRepoDigestOrExact if it is left out.",
+							Description: "SignedIdentity is which image a signature must name; MatchRepoDigestOrExact if it is left out.",
 							Ref:         ref("github.com/tidewaiter/tidewaiter/signatures/policy.SignedIdentity"),
 						},
 					},
@@ -105,7 +105,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_DocumentPolicy(ref common.Re
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Attestations, ours, are demanded in place of a signature: all of them, by whom the root of trust names.",
+							Description: "Attestations, ours, are demanded instead of a signature. All of them must be there, made by signers whom the root of trust names.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -118,7 +118,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_DocumentPolicy(ref common.Re
 					},
 					"platforms": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Platforms, ours, says what vouches for the platforms of an index: ByIndex, a signature of their own or of the index; or Signed, a signature of their own alone, as containers/image demands. ByIndex if it is left out.",
+							Description: "Platforms, ours, is ByIndex if a signature of an index also counts for the platforms' images that it lists, or Signed if each of them needs its own signature, as containers/image demands. ByIndex if it is left out.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -167,7 +167,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_DocumentSpec(ref common.Refe
 					},
 					"alternatives": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Alternatives, ours, is the name of a group: a DNS label, such as release. Of the policies of a group that cover a reference, it is enough to meet one. A group has policies of one kind and, for an ImagePolicy, of one namespace.",
+							Description: "Alternatives, ours, is the name of a group: a DNS label, such as release. If several policies of a group cover an image, it is enough to meet one of them. A group has policies of one kind and, for an ImagePolicy, of one namespace.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -179,7 +179,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_DocumentSpec(ref common.Refe
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Exceptions, ours, are at most 64, each of which lets images through until it ends.",
+							Description: "Exceptions, ours, let images through until they end. There are at most 64.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -203,12 +203,12 @@ func schema_tidewaiter_tidewaiter_signatures_policy_ExactRepository(ref common.R
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ExactRepository is the repository that must be signed for, whatever the image's own.",
+				Description: "ExactRepository is the repository that the signature must name, whichever repository the image is in.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"repository": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Repository is one with its host, such as docker.io/library/busybox.",
+							Description: "Repository is a repository with its host, such as docker.io/library/busybox.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -225,7 +225,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_Exception(ref common.Referen
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Exception lets (an addition of ours) images through that do not meet the policy, until it ends.",
+				Description: "Exception (an addition of ours) lets images through that do not meet the policy, until it ends.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"images": {
@@ -235,7 +235,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_Exception(ref common.Referen
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Images are 1 to 32 images: a digest, in whichever repository of the scopes; a repository with a digest; or a repository with a tag, whatever that leads to.",
+							Description: "Images are 1 to 32 images: a digest, which counts in every repository of the scopes; a repository with a digest; or a repository with a tag, which counts for whatever image the tag leads to.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -257,7 +257,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_Exception(ref common.Referen
 					},
 					"by": {
 						SchemaProps: spec.SchemaProps{
-							Description: "By is who has decided this, at most 256 bytes.",
+							Description: "By is the person who decided this, at most 256 bytes.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -282,7 +282,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_FulcioCAWithRekor(ref common
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "FulcioCAWithRekor trusts short-lived certificates of a Fulcio CA for one subject, or any of several, at the time at which the transparency log promised to include the signature.",
+				Description: "FulcioCAWithRekor trusts short-lived certificates of a Fulcio CA for one subject, or any of several. They must have been valid when the transparency log promised to include the signature.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"fulcioCAData": {
@@ -349,7 +349,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_FulcioExtension(ref common.R
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "FulcioExtension is what one of the extensions that Fulcio writes into certificates must say: exactly one of Value and ValueRegExp.",
+				Description: "FulcioExtension is a demand on one of Fulcio's extensions of a certificate: exactly one of Value and ValueRegExp.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"name": {
@@ -369,7 +369,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_FulcioExtension(ref common.R
 					},
 					"valueRegExp": {
 						SchemaProps: spec.SchemaProps{
-							Description: "ValueRegExp is an expression (RE2) that has to match all of the value.",
+							Description: "ValueRegExp is an expression (RE2) that must match the whole value.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -385,7 +385,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_FulcioSubject(ref common.Ref
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "FulcioSubject is who must have signed: exactly one of SignedEmail, SignedURI and SubjectRegExp, as vouched for by exactly one of OIDCIssuer and IssuerRegExp. The expressions (RE2) are named as sigstore's policy-controller names them, and have to match all of a name.",
+				Description: "FulcioSubject is who must have signed: exactly one of SignedEmail, SignedURI and SubjectRegExp, and exactly one of OIDCIssuer and IssuerRegExp, the issuer that vouches for it. The expressions (RE2) have the names of sigstore's policy-controller, and must match a whole name.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"oidcIssuer": {
@@ -430,7 +430,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_FulcioSubject(ref common.Ref
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Extensions, ours, are further demands on the certificate, all of which must be met: such as the repository that called a reusable workflow, which is the subject.",
+							Description: "Extensions, ours, are further demands on the certificate. All of them must be met. For instance, the subject may be a reusable workflow, and an extension the repository that called it.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -453,7 +453,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_GPGKeys(ref common.Reference
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "GPGKeys trusts (an addition of ours) every key of an OpenPGP keyring, armored or binary, or of several.",
+				Description: "GPGKeys (an addition of ours) trusts every key of one or several OpenPGP keyrings, armored or binary.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"keyData": {
@@ -518,7 +518,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_Notary(ref common.ReferenceC
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Notary trusts (an addition of ours) signatures of the Notary Project, as a statement of notation's trust policy of the level strict does that names these trust stores. No network is asked about revocation: what is revoked, lists of the policy must tell.",
+				Description: "Notary (an addition of ours) trusts signatures of the Notary Project. It works like a statement of notation's trust policy with the level strict and these trust stores. Revocation is not checked over the network, but only by the policy's lists.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"caRootsData": {
@@ -537,7 +537,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_Notary(ref common.ReferenceC
 					},
 					"signingAuthorityRootsData": {
 						SchemaProps: spec.SchemaProps{
-							Description: "SigningAuthorityRootsData is the same of the type signingAuthority.",
+							Description: "SigningAuthorityRootsData is the same for the type signingAuthority.",
 							Type:        []string{"string"},
 							Format:      "byte",
 						},
@@ -551,7 +551,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_Notary(ref common.ReferenceC
 					},
 					"tsaRootsData": {
 						SchemaProps: spec.SchemaProps{
-							Description: "TSARootsData is the same of the type tsa. With it a signature must have a timestamp; without it its certificates must be valid now.",
+							Description: "TSARootsData is the same for the type tsa. With it, a signature must have a timestamp; without it, the signature's certificates must be valid now.",
 							Type:        []string{"string"},
 							Format:      "byte",
 						},
@@ -565,7 +565,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_Notary(ref common.ReferenceC
 					},
 					"crlData": {
 						SchemaProps: spec.SchemaProps{
-							Description: "CRLData is base64 of the certificate revocation lists (CRLs) of the CAs, in PEM or DER form. If a policy has lists, each certificate below a root needs a list of its issuer that holds now, also those of a timestamp.",
+							Description: "CRLData is base64 of the certificate revocation lists (CRLs) of the CAs, in PEM or DER form. If a policy has lists, each certificate below a root needs a valid list of its issuer; so do the certificates of a timestamp.",
 							Type:        []string{"string"},
 							Format:      "byte",
 						},
@@ -622,7 +622,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_Notary(ref common.ReferenceC
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "TrustedIdentities are who must have signed, any of them: \"x509.subject: C=US, ST=WA, O=acme\" for all certificates whose subject has these parts, or \"*\" alone for all certificates.",
+							Description: "TrustedIdentities are the accepted signers: \"x509.subject: C=US, ST=WA, O=acme\" for all certificates whose subject has these parts, or \"*\" alone for all certificates.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -701,14 +701,14 @@ func schema_tidewaiter_tidewaiter_signatures_policy_PKISubject(ref common.Refere
 				Properties: map[string]spec.Schema{
 					"email": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Email is among the certificate's subject alternative names.",
+							Description: "Email must be among the certificate's subject alternative names.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"hostname": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Hostname is among the certificate's subject alternative names; a leading \"*.\" stands for one label.",
+							Description: "Hostname must be among the certificate's subject alternative names; a leading \"*.\" stands for one label.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -723,7 +723,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_PredicatePolicy(ref common.R
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "PredicatePolicy says what a predicate must be.",
+				Description: "PredicatePolicy is a condition on a predicate.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"type": {
@@ -753,7 +753,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_PublicKey(ref common.Referen
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "PublicKey trusts a key, or any of several: of the PEM blocks in one field, or of the items of keyDatas, which containers-policy.json(5) calls so too. With a Rekor key, the signature must also be in that transparency log.",
+				Description: "PublicKey trusts one key or any of several. Several keys are PEM blocks in one field, or the items of keyDatas, as in containers-policy.json(5). With a Rekor key, the signature must also be in that transparency log.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"keyData": {
@@ -777,7 +777,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_PublicKey(ref common.Referen
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "KeyDatas, ours, are several instead of keyData, each in base64. (kubectl apply can merge no list of []byte.)",
+							Description: "KeyDatas, ours, are several keys instead of keyData, each in base64. (kubectl apply cannot merge a list of []byte.)",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -845,7 +845,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_RemapIdentity(ref common.Ref
 					},
 					"signedPrefix": {
 						SchemaProps: spec.SchemaProps{
-							Description: "SignedPrefix stands in its place in the reference that was signed.",
+							Description: "SignedPrefix replaces Prefix before the comparison with the signed reference.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -867,7 +867,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_RootOfTrust(ref common.Refer
 				Properties: map[string]spec.Schema{
 					"policyType": {
 						SchemaProps: spec.SchemaProps{
-							Description: "PolicyType names the member: PublicKey, FulcioCAWithRekor, PKI, or of ours TrustedRoot, GPGKeys, Notary.",
+							Description: "PolicyType names the member: PublicKey, FulcioCAWithRekor or PKI; or, ours, TrustedRoot, GPGKeys or Notary.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -918,12 +918,12 @@ func schema_tidewaiter_tidewaiter_signatures_policy_SignedIdentity(ref common.Re
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "SignedIdentity says how the image reference inside a signature must relate to the image's own.",
+				Description: "SignedIdentity is the rule for the image reference inside a signature, compared with the image's own.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"matchPolicy": {
 						SchemaProps: spec.SchemaProps{
-							Description: "MatchPolicy is the rule: MatchRepoDigestOrExact, MatchRepository, ExactRepository, RemapIdentity, or of ours DigestOnly.",
+							Description: "MatchPolicy is the rule: MatchRepoDigestOrExact, MatchRepository, ExactRepository, RemapIdentity or, ours, DigestOnly.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -952,7 +952,7 @@ func schema_tidewaiter_tidewaiter_signatures_policy_TrustedRoot(ref common.Refer
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "TrustedRoot trusts (an addition of ours) a sigstore trusted_root.json: its certificate authorities, transparency logs (of both versions), timestamp authorities and certificate transparency logs. The signer is either a subject of its certificate authorities or a key; there can be several of either.",
+				Description: "TrustedRoot (an addition of ours) trusts a sigstore trusted_root.json: its certificate authorities, transparency logs (of both versions), timestamp authorities and certificate transparency logs. The signer is either a subject of a certificate or a key; there can be several of either.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"trustedRootData": {
@@ -1057,7 +1057,7 @@ func schema_tidewaiter_tidewaiter_signatures_policyapi_ClusterImagePolicy(ref co
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ClusterImagePolicy says who must have signed the images of its scopes.\n\nIt is OpenShift's kind (github.com/openshift/api config/v1) with the fields of ours that files have, too: what is an object there is one here, and the client for that kind reads these.",
+				Description: "ClusterImagePolicy defines who must have signed the images of its scopes.\n\nIt is OpenShift's kind (github.com/openshift/api config/v1) with additional fields, which policies in files have, too. OpenShift's objects are valid here, and OpenShift's client can read these.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -1090,7 +1090,7 @@ func schema_tidewaiter_tidewaiter_signatures_policyapi_ClusterImagePolicy(ref co
 					},
 					"status": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Status is what the server finds about the policy. Nobody else writes it.",
+							Description: "Status is what the server finds about the policy. Only the server writes it.",
 							Default:     map[string]interface{}{},
 							Ref:         ref("github.com/tidewaiter/tidewaiter/signatures/policyapi.PolicyStatus"),
 						},
@@ -1157,12 +1157,12 @@ func schema_tidewaiter_tidewaiter_signatures_policyapi_Coverage(ref common.Refer
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Coverage counts what a policy covers, as the condition CoversImages says in words.",
+				Description: "Coverage counts what a policy covers. The condition CoversImages has the same in words.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"images": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Images are the stored images that the policy covers, and Repositories those that they are in.",
+							Description: "Images are the stored images that the policy covers, and Repositories the repositories that have them.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -1177,7 +1177,7 @@ func schema_tidewaiter_tidewaiter_signatures_policyapi_Coverage(ref common.Refer
 					},
 					"unmet": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Unmet are the images that do not meet the policy, nor an alternative to it.",
+							Description: "Unmet are the images that meet neither the policy nor an alternative to it.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -1185,7 +1185,7 @@ func schema_tidewaiter_tidewaiter_signatures_policyapi_Coverage(ref common.Refer
 					},
 					"spared": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Spared are the images that do not meet the policy, and meet an alternative to it.",
+							Description: "Spared are the images that do not meet the policy but an alternative to it.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
@@ -1209,7 +1209,7 @@ func schema_tidewaiter_tidewaiter_signatures_policyapi_ImagePolicy(ref common.Re
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ImagePolicy says the same for the pods of its namespace, where no ClusterImagePolicy does.",
+				Description: "ImagePolicy defines the same for the pods of its namespace, for images that no ClusterImagePolicy covers.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -1242,7 +1242,7 @@ func schema_tidewaiter_tidewaiter_signatures_policyapi_ImagePolicy(ref common.Re
 					},
 					"status": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Status is what the server finds about the policy. Nobody else writes it.",
+							Description: "Status is what the server finds about the policy. Only the server writes it.",
 							Default:     map[string]interface{}{},
 							Ref:         ref("github.com/tidewaiter/tidewaiter/signatures/policyapi.PolicyStatus"),
 						},
@@ -1335,7 +1335,7 @@ func schema_tidewaiter_tidewaiter_signatures_policyapi_PolicyStatus(ref common.R
 					},
 					"covers": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Covers is what the policy covered when that was counted last; it is absent until then.",
+							Description: "Covers is what the policy covered at the last count; it is absent before the first.",
 							Ref:         ref("github.com/tidewaiter/tidewaiter/signatures/policyapi.Coverage"),
 						},
 					},
