@@ -65,7 +65,7 @@ func TestCommitWaitsForAnAnnouncedWrite(t *testing.T) {
 	if got := writers(t, d); got != "1 commits of 2" {
 		t.Errorf("%s, want one of both writes", got)
 	}
-	// That commit had one write and did not wait for another.
+	// The commit of this write did not wait for another one.
 	put(t, d, "/a/m", 0, "v")
 	if _, err := d.Put(ctx, "/a/n", 0, []byte("v"), db.PutOptions{}); err != nil {
 		t.Fatal(err)

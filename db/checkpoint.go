@@ -66,9 +66,9 @@ func (t *tx) grown() {
 	}
 }
 
-// copyLog copies the log as the loop does, and reports whether it succeeded. The writer calls it
-// when the loop is too late: each page that is only in the log will need room in the file, too, and
-// that room must exist even when the disk is full.
+// copyLog copies the log as the loop does, and reports whether it succeeded. The writer calls it if
+// the loop is too late: each page that is only in the log will need room in the file, too, and that
+// room must exist even on a full disk.
 func (t *tx) copyLog() bool {
 	if !t.db.checkpointing.TryLock() {
 		return false

@@ -28,13 +28,13 @@ const (
 	// diagnoseWait is how long an error waits for the diagnosis that it has started. A
 	// large file takes longer, so its first errors come without one.
 	diagnoseWait = 2 * time.Second
-	// diagnoseAgain is how long later errors get the same diagnosis.
+	// diagnoseAgain is for how long later errors reuse a diagnosis.
 	diagnoseAgain = time.Minute
 )
 
 // diagnose returns the fault of the file: a failing device, or the damaged places. SQLite's error
-// does not have it, so a check of the whole file runs in the background. known is false until the
-// check has ended.
+// does not contain it, so a check of the whole file runs in the background. known is false until
+// the check has ended.
 func (g *diagnosis) diagnose(met error) (detail string, device error, known bool) {
 	g.mu.Lock()
 	done, wait := g.done, time.Duration(0)

@@ -30,7 +30,7 @@ type realClock struct{}
 func (realClock) Now() time.Time                         { return time.Now() }
 func (realClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
 
-// Options of Open. The zero value of every field but Dir has a sane default.
+// Options of Open. Only Dir is required.
 type Options struct {
 	// Dir is the data directory; it is created with mode 0700.
 	Dir string

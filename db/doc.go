@@ -9,9 +9,8 @@
 //
 //   - One revision counter over all keys, never going back, one revision for
 //     each change.
-//   - A write that was acknowledged is in the log on the disk (WAL with
-//     synchronous=FULL) and survives the process and the machine. A write that
-//     failed left nothing.
+//   - A write that was acknowledged is in the log on the disk (WAL with synchronous=FULL) and
+//     survives the process and the machine. A write that failed has no effect.
 //   - Any revision inside the history window can be listed, exactly as it was, and watched from,
 //     without a lost or doubled event. Reads of earlier revisions fail with [ErrCompacted].
 //   - Bounded memory: pages, batches, queues and the changelog have limits, and a slow watcher

@@ -227,15 +227,15 @@ func (m *mirror) entries(c truth.Change) (entries []IndexEntry, known bool) {
 	return m.db.indexed(KV{Key: c.Key, Rev: c.Rev, Value: c.Value, Err: c.Unreadable}, d.entries, d.indexes), true
 }
 
-// reindexFrom is for a change of a key whose indexes are not declared yet. It marks those that are
-// complete as incomplete: once they are declared, they are built from this change on.
+// reindexFrom is for a change of a key whose indexes are not declared yet. It marks complete
+// indexes as incomplete: once they are declared, they are built from this change on.
 func (t *tx) reindexFrom(c truth.Change) error {
 	_, err := t.c.Exec("UPDATE indexes SET built = ?1 WHERE built = ?2 AND prefix = substr(?3, 1, length(prefix))", c.Rev-1, int64(complete), c.Key)
 	return err
 }
 
-// refuseMirror fails if the file is a copy of a store. Such a file must not be written without its
-// store.
+// refuseMirror fails if the file is a copy of a store, because such a file must not be written
+// without its store.
 func refuseMirror(c *sqlite.Conn, path string) error {
 	if copied, err := datafile.IsMirror(c); err != nil || !copied {
 		return err

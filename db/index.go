@@ -26,12 +26,12 @@ func (i *Index) Ready() bool { return i.ready.Load() }
 // not affect. It must be pure: an index whose meaning changes needs another name.
 type IndexFunc func(kv KV, indexes []*Index) ([]IndexEntry, error)
 
-// DeclareIndexes gives the keys below prefix the named indexes, and no others. From then
-// on every Put below prefix must give the entries of its value. A new index is built from
-// the stored values, in the background and in small steps; nothing uses it until it is
-// Ready. An index that is no longer named is dropped, in small steps, too. While the
-// database is open, a prefix can be declared again with the same names only: a caller
-// that does not know of an index would write below the prefix without entries.
+// DeclareIndexes gives the keys below prefix the named indexes, and no others. From then on every
+// Put below prefix must give the entries of its value. A new index is built from the stored values,
+// in the background and in small steps; nothing uses it until it is Ready. An index that is no
+// longer named is dropped, in small steps, too. While the database is open, a prefix can be
+// declared again with the same names only: a caller that does not know an index would write keys
+// without entries in it.
 func (d *DB) DeclareIndexes(ctx context.Context, prefix string, names []string, entries IndexFunc) ([]*Index, error) {
 	d.declareMu.Lock()
 	defer d.declareMu.Unlock()

@@ -95,7 +95,7 @@ func (t *tx) addEntries(kv KV, add indexedValues) error {
 		}
 	}
 	if t.db.tail != nil {
-		t.db.tail.forget(kv.Rev) // it has other entries
+		t.db.tail.forget(kv.Rev) // its entries have changed
 	}
 	_, err = t.c.Exec("UPDATE revisions SET indexed = ? WHERE rev = ?", have.pack(), kv.Rev)
 	return err
@@ -118,8 +118,8 @@ var (
 // of one object would change another page, and a commit would write all these pages. The entries of
 // 256 objects share pages: the creation of an Image with 12 layers writes 88 kB instead of 147. The
 // row "indexed" of meta is the revision up to which index_entries is complete. Readers search the
-// rows of later revisions themselves, in memory as far as the tail has them, and else in the file.
-// For 256 rows with 14 entries each, that takes 0.7 ms in the file.
+// rows of later revisions themselves: in memory if the tail has them, otherwise in the file. For
+// 256 rows with 14 entries each, that takes 0.7 ms in the file.
 
 // entriesLoop copies entries when enough revisions wait for it.
 func (d *DB) entriesLoop() {

@@ -44,8 +44,11 @@ type mirror struct {
 	changed  chan struct{} // closed when one of these changes
 	fault    error         // why following fails
 	known    int64         // the store is known to have reached this revision
-	unsure   bool          // following has failed, or the store did not answer, since it last told its revision
-	behind   time.Time     // since when the file may lack changes of the store; zero while it has all
+	// unsure is true after following has failed, or the store did not answer, until the store reports
+	// its revision again.
+	unsure bool
+	// behind is since when the file may lack changes of the store; zero while it has all known ones.
+	behind time.Time
 
 	pending map[string]*pendingWrite // running writes of this database, by key
 
@@ -70,8 +73,8 @@ func newMirror(d *DB, s truth.Store) *mirror {
 	return m
 }
 
-// lag returns how long the file may have lacked changes of the store; 0 while it has all that is
-// known of.
+// lag returns for how long the file may have lacked changes of the store; 0 while it has all known
+// changes.
 func (m *mirror) lag() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -81,7 +84,7 @@ func (m *mirror) lag() time.Duration {
 	return m.db.clock.Now().Sub(m.behind)
 }
 
-// noteBehind notes whether the file has all that is known of the store. The caller holds mu.
+// noteBehind records whether the file has all known changes of the store. The caller holds mu.
 func (m *mirror) noteBehind() {
 	switch {
 	case !m.filling && !m.unsure && m.applied >= m.known:
@@ -292,8 +295,8 @@ func (m *mirror) expire(ctx context.Context, keys []expiring) (expired int, err 
 }
 
 // Fills returns how often the database has been filled from the store of all servers; 0 without
-// one. After a fill it may lack what was written before: the store may have been put back to an
-// earlier state.
+// one. After a fill, earlier writes may be missing: the store may have been restored to an earlier
+// state.
 func (d *DB) Fills() int64 {
 	m, ok := d.authority.(*mirror)
 	if !ok {

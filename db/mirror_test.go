@@ -35,7 +35,7 @@ func openMirror(t *testing.T, store *dbtest.Truth, dir string, change ...func(*d
 	return d
 }
 
-// contents is what a database has, as keys and values.
+// contents returns the keys and values of a database.
 func contents(t *testing.T, d *db.DB) (all []string) {
 	t.Helper()
 	p, err := d.Range(t.Context(), db.RangeOptions{Prefix: "/"})
@@ -291,8 +291,8 @@ func TestMirrorIsFilledWhileItServes(t *testing.T) {
 	}
 }
 
-// TestMirrorIndexesWhatItFills: a fill also indexes revisions that are older than the newest
-// revision in index_entries.
+// TestMirrorIndexesWhatItFills: a fill also indexes revisions older than the newest one in
+// index_entries.
 func TestMirrorIndexesWhatItFills(t *testing.T) {
 	store := dbtest.NewTruth()
 	d := openMirror(t, store, t.TempDir())
@@ -658,8 +658,8 @@ func TestMirrorsFile(t *testing.T) {
 	}
 }
 
-// TestMirrorSaysHowFarItIsBehind: while the store does not answer, the metrics of a copy say for
-// how long. When it answers again and the copy has all, that is 0.
+// TestMirrorSaysHowFarItIsBehind: while the store does not answer, a metric of the copy shows for
+// how long. It is 0 when the store answers again and the copy has all changes.
 func TestMirrorSaysHowFarItIsBehind(t *testing.T) {
 	store, clock := dbtest.NewTruth(), testclock.NewFakeClock(time.Now())
 	d := openMirror(t, store, t.TempDir(), func(o *db.Options) { o.Clock = clock })

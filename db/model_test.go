@@ -76,8 +76,8 @@ type history struct {
 }
 
 // TestModel lets goroutines do random operations, and then compares every result with a model: the
-// map that the log of changes leads to. It also checks the log: each change supersedes the one
-// before it, and the log has every acknowledged write once, and otherwise only expiries.
+// map that results from the log of changes. It also checks the log: each change supersedes the
+// previous one, and the log has every acknowledged write once, and otherwise only expiries.
 func TestModel(t *testing.T) {
 	testModel(t, dbtest.Open(t, modelOptions))
 }
@@ -127,7 +127,7 @@ func testModel(t *testing.T, all ...*db.DB) {
 			t.Fatal(h.err)
 		}
 	}
-	// Expiry must come by itself.
+	// Keys must expire without any further write.
 	deadline := time.Now().Add(time.Minute)
 	for {
 		page, err := d.Range(ctx, db.RangeOptions{Prefix: "/"})

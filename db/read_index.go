@@ -49,16 +49,16 @@ var fewMatches = func(limit, objects int64) int64 {
 	return int64(math.Sqrt(2 * float64(limit) * float64(objects)))
 }
 
-// fewValues is the largest number of values of a query that SQL searches for. Each costs about as
-// much as passing the row to Go.
+// fewValues is the largest number of values for which SQL searches. Each costs about as much as
+// passing the row to Go.
 const fewValues = 2
 
-// maxLatest bounds the revisions that are named in a statement, and maxLatestValues the values of a
-// query that are looked for in memory. Each takes 20 µs of 256 rows.
+// maxLatest bounds the revisions that a statement names, and maxLatestValues the values of a query
+// that are searched in memory. Each value takes 20 µs in 256 rows.
 const maxLatest, maxLatestValues = 64, 16
 
-// latest returns the revisions that index_entries lacks, and that may have an entry of a query.
-// known is false if all must be searched.
+// latest returns the revisions that may have an entry of a query and are not in index_entries yet.
+// known is false if all such revisions must be searched.
 func (d *DB) latest(c *sqlite.Conn, q IndexQuery) (revs []int64, known bool, err error) {
 	if d.tail == nil || q.Part != "" || len(q.Values) > maxLatestValues {
 		return nil, false, nil
@@ -75,8 +75,8 @@ func (d *DB) latest(c *sqlite.Conn, q IndexQuery) (revs []int64, known bool, err
 	return revs, known, nil
 }
 
-// parameters makes each revision an argument, of which there are 4, 16 or 64, so that there are few
-// texts of a statement. No row has revision 0.
+// parameters makes each revision an argument, and pads them to 4, 16 or 64 arguments with revision
+// 0, which no row has. So a statement has few different texts.
 func parameters(revs []int64, argument func(any) string) (names []string) {
 	for n := 4; len(names) == 0 || len(names) < len(revs); n *= 4 {
 		for len(names) < n {

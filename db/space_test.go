@@ -118,7 +118,7 @@ func TestFullDiskIsEmptiedByDeletions(t *testing.T) {
 	})
 }
 
-// TestNearlyFullDiskIsWarnedAbout: at the default log level there is a warning while writes still
+// TestNearlyFullDiskIsWarnedAbout: the log has a warning at the default level while writes still
 // succeed.
 func TestNearlyFullDiskIsWarnedAbout(t *testing.T) {
 	dbtest.OnSmallDisk(t, 64<<20, func(dir string) {
@@ -245,7 +245,7 @@ func TestDeletionsLeaveRoomForCompaction(t *testing.T) {
 		// A checkpoint would need the ballast's space.
 		defer d.HoldCheckpoints()()
 		if err := os.Truncate(filepath.Join(dir, "data", "reserve"), 0); err != nil {
-			// as if used up
+			// as if other programs had used it up
 			t.Fatal(err)
 		}
 		dbtest.FillDisk(t, dir)

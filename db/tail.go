@@ -8,9 +8,8 @@ import (
 )
 
 // tail has the index entries of the latest revisions in memory, as their rows have them, so that a
-// read by an index need not search those rows in the file. It names candidates: the reader looks at
-// each row itself. So entries of a transaction that failed do no harm, but an entry that is missing
-// would.
+// read by an index need not search those rows in the file. The rows are candidates: the reader
+// checks each row itself. So entries of a failed transaction do no harm, but a missing entry would.
 //
 // A copy of a store has none, because its revisions do not come in order.
 type tail struct {
@@ -75,8 +74,8 @@ func (t *tail) after(rev int64) int {
 	return n
 }
 
-// find returns the revisions after one whose rows may have one of some packed entries, at most
-// limit. ok is false if there may be others.
+// find returns up to limit revisions later than after whose rows may have one of the packed
+// entries. ok is false if there may be others.
 func (t *tail) find(after int64, entries [][]byte, limit int) (revs []int64, ok bool) {
 	t.mu.Lock()
 	known, rows := t.from <= after, t.rows[t.after(after):]

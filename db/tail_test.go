@@ -12,8 +12,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
 )
 
-// What index_entries lacks is found in memory: also what is written after a transaction that
-// failed, at the same revision, and what an index has that was built since.
+// Entries that index_entries lacks are found in memory, including those of a write after a failed
+// transaction at the same revision, and those of an index that was built since.
 func TestLatestEntriesAreFoundInMemory(t *testing.T) {
 	t.Cleanup(db.SetEntries(1<<20, 1<<30)) // all rows are in the tail
 	d := dbtest.Open(t)
@@ -56,8 +56,8 @@ func TestLatestEntriesAreFoundInMemory(t *testing.T) {
 	want("in index_entries", ix[0], "blue", "1 3")
 }
 
-// Whatever is written, fails, is copied and is dropped from memory, an index finds what a look at
-// all keys finds.
+// However writes succeed, fail, are copied and are dropped from memory, a read by an index finds
+// the same keys as a read of all keys.
 func TestLatestEntriesAreThoseOfAllKeys(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t)

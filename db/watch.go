@@ -14,9 +14,8 @@ import (
 // Watcher follows changes, see Watch.
 type Watcher = changelog.Watcher
 
-// Watch follows the changes after revision rev: of the one key when exact is
-// set, else of all keys below key, which ends in "/" (or is "", for all keys).
-// Stop must be called.
+// Watch follows the changes after revision rev: of the key itself if exact is set, otherwise of all
+// keys below key, which ends in "/" (or is "", for all keys). Stop must be called.
 func (d *DB) Watch(key string, exact bool, rev int64) (*Watcher, error) {
 	if !exact && key != "" && !strings.HasSuffix(key, "/") {
 		return nil, fmt.Errorf("watch of prefix %q: a prefix ends in a slash", key)

@@ -42,8 +42,8 @@ type Write struct {
 }
 
 // PutAll does several writes, each as Put does. A database that is not a copy does all or none, in
-// one commit. A copy of a store does several at a time, and the last one after all others; if it
-// fails, some may have been done.
+// one commit. A copy of a store does several at a time, and the last one after all others; if
+// PutAll fails, some writes may have happened.
 func (d *DB) PutAll(ctx context.Context, writes []Write) error {
 	if len(writes) == 0 {
 		return nil

@@ -32,8 +32,8 @@ func Make(ctx context.Context, dir, file string) error {
 	return nil
 }
 
-// makeFile is Make with a check: verify, if not nil, is called with a directory that has only the
-// copy, before the copy gets its name.
+// makeFile is Make with a check: it calls verify, if that is not nil, with a directory that
+// contains only the copy, before the copy gets its name.
 func makeFile(ctx context.Context, dir, file string, verify func(dir string) error) error {
 	errExists := errors.New("the file exists: move it away or choose another name")
 	if _, err := os.Lstat(file); err == nil {
@@ -149,9 +149,9 @@ func copyDatabase(ctx context.Context, src, dst *sqlite.Conn) error {
 
 // Restore makes a database from a backup in a data directory that has none. Restore refuses a
 // backup that another user owns or can write, because its contents decide who has which rights. It
-// checks the whole backup. It raises the revision above every earlier epoch, and everything before
-// counts as compacted: so a client that saw changes which the backup lacks must start again (410),
-// and does not see an older state.
+// checks the whole backup. It raises the revision above every earlier epoch, and all earlier
+// revisions count as compacted: a client that saw changes which the backup lacks gets 410 and lists
+// again, instead of seeing an older state.
 func Restore(ctx context.Context, file, dir string) (err error) {
 	from, err := trusted.Open(file)
 	if err != nil {

@@ -105,8 +105,8 @@ func TestBackupHasItsNameWhenItIsWhole(t *testing.T) {
 	}
 }
 
-// backupChild, in the environment, makes this test binary a backup that a test kills: it prints a
-// line when it copies, and then waits.
+// With backupChild in the environment, this test binary makes a backup that a test kills: it prints
+// a line when it copies, and then waits.
 const backupChild = "TIDEWAITER_TEST_BACKUP_CHILD"
 
 func init() {

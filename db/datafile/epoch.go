@@ -18,8 +18,8 @@ const (
 	// even in an epoch of another machine or of a directory that is gone. It stays below 2^53 until
 	// the year 2248, for clients that read numbers as floats.
 	revisionsPerMilli = 1 << 10
-	// An epoch begins revisionJump above the last known revision if that revision is not below the one
-	// for the present time: then the clock was ahead earlier, or is behind now.
+	// If the last known revision is not below the one for the present time, the clock was ahead
+	// earlier or is behind now. Then an epoch begins revisionJump above the last known revision.
 	revisionJump = 1 << 30
 )
 
@@ -51,7 +51,7 @@ func beginEpoch(c *sqlite.Conn, path string, last int64, now time.Time) (rev int
 	return rev, nil
 }
 
-// ReadMeta reads a number from the table meta that every database has there.
+// ReadMeta reads a number that every database has in its table meta.
 func ReadMeta(c *sqlite.Conn, path, name string) (int64, error) {
 	n, ok, err := c.First("SELECT value FROM meta WHERE name = ?", name)
 	if err == nil && (!ok || n < 0 || n > maxRevision) {

@@ -45,7 +45,7 @@ var goodFile = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(filepath.Join(dir, datafile.FileName))
 })
 
-// craft writes a good database to a new data directory, changes it with an attacker's SQL, and
+// craft writes a valid database to a new data directory, changes it with an attacker's SQL, and
 // returns the directory.
 func craft(t testing.TB, statements ...string) string {
 	t.Helper()

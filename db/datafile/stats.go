@@ -13,8 +13,8 @@ import (
 
 // Stats are the figures of a database for administrators.
 type Stats struct {
-	// Revision is the last revision, Compacted the oldest that can be listed or watched from. Oldest
-	// is the oldest that is still stored, with its time.
+	// Revision is the last revision, and Compacted the oldest from which clients can list or watch.
+	// Oldest is the oldest revision that is still stored, with its time.
 	Revision  int64     `json:"revision"`
 	Compacted int64     `json:"compacted"`
 	Oldest    int64     `json:"oldest"`
@@ -26,7 +26,7 @@ type Stats struct {
 	// FileBytes and WALBytes are sizes of the files on the disk.
 	FileBytes int64 `json:"fileBytes"`
 	WALBytes  int64 `json:"walBytes"`
-	// Resources by prefix, in its order.
+	// Resources are sorted by prefix.
 	Resources []ResourceStats `json:"resources"`
 }
 

@@ -29,8 +29,8 @@ const objectsView = "objects"
 func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
 // DeclareViews makes the file's views equal to views, in one transaction: it creates new and
-// changed ones and drops all others, also those of users. It refuses a view that SQLite cannot run,
-// because otherwise the error would come only when the view is read.
+// changed ones and drops all others, including users' views. It refuses a view that SQLite cannot
+// run, because otherwise the error would come only when the view is read.
 func DeclareViews(c *sqlite.Conn, views []View) (err error) {
 	want := map[string]string{}
 	var names []string
@@ -67,7 +67,7 @@ func DeclareViews(c *sqlite.Conn, views []View) (err error) {
 }
 
 // dropViews drops every view except objects and those in keep (name to statement). It removes the
-// views that stay from keep; the file lacks the others there.
+// views that stay from keep, so that keep then has the views that the file lacks.
 func dropViews(c *sqlite.Conn, keep map[string]string) error {
 	var drop []string
 	err := c.Each(func(row []driver.Value) error {

@@ -11,8 +11,8 @@ import (
 const findAgain = time.Second
 
 // route is the member to which requests for the revision go. The leader answers all waiting
-// requests after one round to the other members. Another member would need a request to the leader
-// and a round of its own.
+// requests after one round trip to the other members. Another member would need a request to the
+// leader, too.
 type route struct {
 	kv   clientv3.KV
 	term uint64 // of the leader; 0 if it is not known

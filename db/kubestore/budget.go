@@ -83,7 +83,7 @@ func (b *budget) admitWatch(ctx context.Context, n int64) error {
 // wait. The bytes count until the request ends, because the answer may be in memory until then. For
 // a list that may select all objects, they also cover the request's other such lists below the
 // prefix: a request that reads parts of a collection one after another would otherwise wait for
-// itself. A part that it reads twice counts once. Pages, whose prefix is "", count separately. A
+// itself. A part that it reads twice counts once. Pages have the prefix "" and count separately. A
 // caller without a request, such as the server itself, does not wait.
 func (b *budget) admitList(ctx context.Context, prefix string, stored int64, wait func()) error {
 	info, ok := endpointsrequest.RequestInfoFrom(ctx)

@@ -21,9 +21,9 @@ import (
 // internalServerError is the HTTP status for an object that cannot be read.
 const internalServerError = 500
 
-// This file follows KEP-3926 (handling undecryptable resources): with the
-// feature AllowUnsafeMalformedObjectDeletion on, an object that cannot be read
-// is reported as such, by name, and can be deleted by a user who may do so unsafely.
+// This file follows KEP-3926 (handling undecryptable resources): with the feature
+// AllowUnsafeMalformedObjectDeletion on, errors name an object that cannot be read, and a user with
+// the right to unsafe deletions can delete it.
 
 // maxCorrupt bounds the unreadable objects one list reports.
 const maxCorrupt = 100
@@ -88,7 +88,7 @@ func (m markingTransformer) TransformFromStorage(ctx context.Context, data []byt
 	return out, stale, err
 }
 
-// corruptDeletedError ends a watch that has to send a deletion and cannot read the deleted object.
+// corruptDeletedError ends a watch that must send a deletion and cannot read the deleted object.
 type corruptDeletedError struct{ err error }
 
 func (e *corruptDeletedError) Error() string {

@@ -13,8 +13,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/internal/changelog"
 )
 
-// sharedEvent is what a Store derives from a changelog.Event, once for all its watchers: the
-// object, and the object before.
+// sharedEvent has the objects that a Store decodes from a changelog.Event once for all its
+// watchers: the new and the previous one.
 type sharedEvent struct {
 	s *Store
 	e *changelog.Event
@@ -73,11 +73,11 @@ func (se *sharedEvent) previous(ctx context.Context) (runtime.Object, error) {
 }
 
 // largeEvent is the largest event, in bytes, that a watch decodes without a turn. Only one of the
-// watchers decodes an event.
+// watchers decodes each event.
 const largeEvent = 128 << 10
 
-// decode is decodeEvent, in a turn for a large event. sendExisting does not use it: its watch has a
-// turn already, and would wait for a second one for ever.
+// decode is decodeEvent; for a large event it takes a turn. sendExisting does not use decode: its
+// watch has a turn already, and would wait for a second one for ever.
 func (se *sharedEvent) decode(ctx context.Context, kv db.KV) (runtime.Object, error) {
 	if begin := se.s.budget.begin; begin != nil && len(kv.Value) > largeEvent {
 		defer begin(ctx)()

@@ -110,9 +110,9 @@ func (f *fixture) createPods(t *testing.T, names ...string) {
 	}
 }
 
-// passesOver expects that of the pods a, b and c, b cannot be read. Only requests that reach b
-// fail, with its name and the reason why: gets of b, lists and pages with it, and watches that come
-// to it. Pages continue behind it. before is a revision between the creations of a and b.
+// passesOver expects that, among the pods a, b and c, b cannot be read. Only requests that reach b
+// fail, with its name and the reason: gets of b, lists and pages with b, and watches that come to
+// b. Pages continue after b. before is a revision between the creations of a and b.
 func (f *fixture) passesOver(t *testing.T, d *db.DB, before int64, why string) {
 	t.Helper()
 	const bad = "/pods/ns/b"

@@ -103,7 +103,7 @@ func (f *Feed) Next(ctx context.Context) (changes []Change, rev int64, err error
 	}
 }
 
-// whole returns the decoded object if a codec has returned a form for watchers.
+// whole returns the decoded object of a form for watchers, if a codec has returned one.
 func whole(obj runtime.Object, err error) (runtime.Object, error) {
 	c, ok := obj.(runtime.CacheableObject)
 	if err != nil || !ok {

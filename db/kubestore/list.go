@@ -179,7 +179,7 @@ func (l *lister) run(ctx context.Context, rev int64, from string) (err error) {
 		case len(l.found.KVs) > 0: // the limit bounds keys
 		case len(o.Index) == 0 && len(page.KVs) < o.Limit: // full by its bytes
 			o.Limit = max(wanted, len(page.KVs))
-		case len(o.Index) > 0: // enough if the next rows match as often as those before
+		case len(o.Index) > 0: // enough if the next rows match as often as the previous ones
 			o.Limit = min(max(wanted*read*5/4/max(l.v.Len(), 1), chunkRows/4), 4*o.Limit, maxChunkRows)
 		default:
 			o.Limit = min(2*o.Limit, maxChunkRows)
@@ -296,9 +296,9 @@ func (l *lister) appendOne(ctx context.Context, kv *db.KV) error {
 	return nil
 }
 
-// admit waits until a list that has selected more than a small list may continue. It admits the
-// bytes of all objects or, for a list with a limit, those of a page with the same average as the
-// part so far. unread is the rest of the page that it reads.
+// admit waits until a list that is no longer small may continue. It reserves memory for all objects
+// or, if the list has a limit, for a page whose objects have the same average size as those read so
+// far. unread is the rest of the page that the list reads.
 func (l *lister) admit(ctx context.Context, unread []db.KV) error {
 	l.large = true
 	_, weight, err := l.s.db.Totals(ctx, l.prefix)

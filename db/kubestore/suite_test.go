@@ -203,7 +203,7 @@ func (f *fixture) calls(t *testing.T, _, want uint64) {
 	}
 }
 
-// faulty fails on purpose, in one of the two places a stored object is read.
+// faultyTransformer fails on purpose, in one of the two places where a stored object is read.
 type faultyTransformer struct {
 	value.Transformer
 	fail atomic.Bool
@@ -234,13 +234,13 @@ func unsafeDeletion(t *testing.T, on bool) {
 
 var errFlipped = &corruptError{kind: untransformable, err: errors.New("bits flipped")}
 
-// notRun has the Run functions of the upstream suite that are not run here, with the reason. There
-// is none: functions that take hooks into etcd get our hooks, and List uses its recorder of etcd's
+// notRun has the Run functions of the upstream suite that are not run here, with the reason. It is
+// empty: functions that need hooks into etcd get our hooks, and List uses its recorder of etcd's
 // client only to look behind a watch cache.
 var notRun = map[string]string{}
 
-// TestUpstreamIsWhole reads the suite's source, and fails if this package does not call one of its
-// functions.
+// TestUpstreamIsWhole reads the suite's source, and fails if there is a function that this package
+// does not call.
 func TestUpstreamIsWhole(t *testing.T) {
 	const suite = "k8s.io/apiserver/pkg/storage/testing"
 	pkg, err := build.Import(suite, ".", 0)

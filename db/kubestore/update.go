@@ -100,8 +100,8 @@ func (r *stateReader) start(ctx context.Context, suggestion runtime.Object) (*st
 	return r.read(ctx)
 }
 
-// recheck handles a refusal that was decided on st. If st was a suggestion and the object
-// has changed meanwhile, it returns the fresh state to try again with.
+// recheck handles a refusal that was based on st. If st was a suggestion and the object has changed
+// meanwhile, it returns the current state for another attempt.
 func (r *stateReader) recheck(ctx context.Context, st *state, refusal error) (*state, error) {
 	if st.current {
 		return nil, refusal
@@ -159,7 +159,7 @@ func (s *Store) GuaranteedUpdate(ctx context.Context, key string, destination ru
 			return err
 		}
 		if !st.stale && bytes.Equal(data, st.data) {
-			// Nothing changes; make sure that this is true of the stored object.
+			// The update changes nothing; make sure that this also holds for the stored object.
 			if !st.current {
 				if st, err = reader.read(ctx); err != nil {
 					return err

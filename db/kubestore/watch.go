@@ -85,7 +85,7 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	}
 	if !w.initial || w.since > 0 { // otherwise the read of existing objects waits
 		if err := s.db.CatchUp(ctx, w.since); err != nil {
-			// for a revision that another server may have reported
+			// the client may have this revision from another server
 			w.cancel()
 			return nil, s.interpret(err)
 		}
@@ -106,8 +106,8 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	return w, nil
 }
 
-// RequestWatchProgress implements storage.Interface: every watch that takes
-// bookmarks sends one, as soon as it is up to date.
+// RequestWatchProgress implements storage.Interface: every watch that allows bookmarks sends one,
+// as soon as it is up to date.
 func (s *Store) RequestWatchProgress(context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,7 +26,7 @@ type wholeList struct {
 	left       found
 }
 
-// found has the keys that a page has found with an index, and has not read.
+// found has the keys that a page has found with an index and whose values it has not read.
 type found struct {
 	prefix, from string
 	index        []db.IndexQuery
@@ -48,7 +48,7 @@ func WholeList(ctx context.Context) (next func() context.Context) {
 	}
 }
 
-// wholeOf returns the whole list of which a list request reads a page; nil if there is none.
+// wholeOf returns the whole list to which a page request belongs; nil if there is none.
 func wholeOf(ctx context.Context, pred storage.SelectionPredicate) *wholeList {
 	if w, ok := ctx.Value(wholeKey{}).(*wholeList); ok && pred.Limit > 0 {
 		return w
@@ -56,7 +56,8 @@ func wholeOf(ctx context.Context, pred storage.SelectionPredicate) *wholeList {
 	return nil
 }
 
-// found returns the keys that the previous page has found and not read, if o continues there.
+// found returns the keys that the previous page has found and whose values it has not read, if o
+// continues there.
 func (w *wholeList) found(o db.RangeOptions, rev int64) (p db.Page) {
 	if w == nil || len(o.Index) == 0 {
 		return p
@@ -74,7 +75,7 @@ func sameQuery(a, b db.IndexQuery) bool {
 	return a.Index == b.Index && a.Part == b.Part && slices.Equal(a.Values, b.Values)
 }
 
-// keep keeps the keys that a page has found and not read.
+// keep stores the keys that a page has found and whose values it has not read.
 func (w *wholeList) keep(o db.RangeOptions, l *lister) {
 	if w == nil || len(o.Index) == 0 || len(l.found.KVs)+len(l.unread) == 0 || l.rev != l.found.Rev {
 		return

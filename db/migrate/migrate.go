@@ -44,7 +44,7 @@ func Copy(ctx context.Context, from *db.DB, to truth.Store) (keys, written int, 
 }
 
 const (
-	// neverReached is above the revisions that any etcd reaches, and below those of a database that
+	// neverReached is above all revisions that an etcd can reach, and below those of a database that
 	// has begun another epoch.
 	neverReached = 1 << 40
 	// maxRaise bounds the writes of Raise.

@@ -71,7 +71,7 @@ func TestBarrierGathers(t *testing.T) {
 			}
 		}
 		const times = 100
-		// together lets some callers call Wait repeatedly, with a pause between two calls.
+		// together starts callers that call Wait repeatedly, with a pause between two calls.
 		together := func(callers int, between time.Duration, stays int, wantAsked int, want time.Duration) {
 			t.Helper()
 			asked = 0

@@ -9,11 +9,11 @@ import (
 // maxNamed bounds the faults that Check names.
 const maxNamed = 20
 
-// FaultsError names keys of a store that its servers cannot serve, or not as they are.
+// FaultsError names keys of a store that its servers cannot serve, or cannot serve unchanged.
 type FaultsError struct {
-	// Faults are at most 20 of all.
+	// Faults has at most 20 of the faults.
 	Faults []string
-	// All is how many there are.
+	// All is the number of faults.
 	All int
 }
 
@@ -25,9 +25,9 @@ func (e *FaultsError) Error() string {
 	return all
 }
 
-// Check reads all keys of a store as of one revision, a page at a time, and returns how many there
-// are. It fails with *FaultsError if a value cannot be read, or if keys share a revision, which
-// only another program writes. Servers may use the store meanwhile.
+// Check reads all keys of a store as of one revision, a page at a time, and returns their number.
+// It fails with *FaultsError if a value cannot be read, or if keys share a revision, because only
+// another program writes such keys. Servers may use the store meanwhile.
 func Check(ctx context.Context, s Store) (keys int, err error) {
 	faults := &FaultsError{}
 	found := func(format string, args ...any) {

@@ -11,7 +11,7 @@ import (
 )
 
 // TestCheck: Check counts the keys of all pages, and names values that cannot be read and keys that
-// share a revision, but not all of many.
+// share a revision, up to its limit.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	store := dbtest.NewTruth()

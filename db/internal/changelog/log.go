@@ -84,7 +84,7 @@ type Log struct {
 }
 
 // New returns a log that begins after revision rev and keeps events of at most maxBytes. Each time
-// that a watcher fetches events from it, fetched is called with the first of them.
+// that a watcher fetches events, the log calls fetched with the first of them.
 func New(rev, maxBytes int64, fetched func(*Event)) *Log {
 	return &Log{maxBytes: maxBytes, fetched: fetched, floor: rev, last: rev, watchers: map[string]map[*Watcher]struct{}{}}
 }
@@ -195,7 +195,7 @@ func (f *Log) remove(w *Watcher) {
 	f.count--
 }
 
-// Watching is how many watchers there are.
+// Watching returns the number of watchers.
 func (f *Log) Watching() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -31,9 +31,9 @@ type Watcher struct {
 
 	// Under log.mu:
 	cursor int64 // every matching event up to this revision was returned
-	// idle is true if the watcher had seen everything at its last Poll. next is the first matching
-	// event since, 0 if there is none. So a watcher of keys that rarely change never falls out of the
-	// history, even if other keys change much.
+	// idle is true if the watcher had seen everything at its last Poll. next is the revision of the
+	// first matching event since, 0 if there is none. So a watcher of keys that rarely change never
+	// falls out of the history, even if other keys change often.
 	idle bool
 	next int64
 
@@ -63,7 +63,7 @@ func (w *Watcher) Notify(ready chan struct{}) {
 	w.ready = ready
 }
 
-// OmitValues lets Poll return events without their values, so that none is read from the file. Call
+// OmitValues makes Poll return events without their values, which saves reads from the file. Call
 // it before the watch is used.
 func (w *Watcher) OmitValues() { w.keysOnly = true }
 

@@ -13,8 +13,8 @@ const (
 
 // Guard provides the time by which keys expire and history ends. It is the clock's time, unless the
 // clock was just set ahead: otherwise a machine without a time server, or a typing error, would
-// delete every Event at once. If the clock still has that time after Wait, it is right, as after a
-// suspended machine wakes up.
+// delete every Event at once. If the clock is still ahead after Wait, it is right: for instance,
+// the machine was suspended.
 type Guard struct {
 	// the clock's time at the last call or, at first, of the last write
 	Last    time.Time

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestBuildWithoutCgo: a build without cgo gives one error, which says what to do.
+// TestBuildWithoutCgo: a build without cgo gives one error with the remedy.
 func TestBuildWithoutCgo(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -25,8 +25,8 @@ import (
 const (
 	// reserveName is the file in the data directory that holds the reserve.
 	reserveName = "reserve"
-	// reservePart: the reserve is at most a reservePart-th of the file system. It should be at least
-	// as large as the log, which must be copied into the file.
+	// The reserve is at most 1/reservePart of the file system. It should be at least as large as the
+	// log, which must be copied into the file.
 	reservePart = 4
 	// Warn warns when less than a twentieth of the file system and less than nearlyFree is free.
 	nearlyFree = 1 << 30
@@ -44,7 +44,7 @@ type Guard struct {
 
 	disk  atomic.Pointer[datafile.UnavailableError] // why writes that grow are refused
 	limit atomic.Pointer[datafile.UnavailableError] // the same, because of the quota
-	// low is true if even deletions would take what compaction needs
+	// low is true if even deletions would use the space that compaction needs
 	low  atomic.Bool
 	used atomic.Int64 // bytes of pages in use, when there is a quota
 

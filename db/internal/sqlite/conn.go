@@ -12,7 +12,7 @@ import (
 
 	"github.com/mattn/go-sqlite3"
 
-	_ "github.com/tidewaiter/tidewaiter/db/internal/needscgo" // the one error of a build without it
+	_ "github.com/tidewaiter/tidewaiter/db/internal/needscgo" // without cgo, its error is the only one
 )
 
 // Conn is one SQLite connection with its prepared statements. It uses the driver without
