@@ -25,14 +25,14 @@ const (
 	// Layers is LayersVerified once the layers were read and checked.
 	Layers         = "tidewaiter.dev/layers"
 	LayersVerified = "verified"
-	// Limited says why less is known of an image than of others. Its one value is LimitedSchema1:
-	// no config, no layer sizes, no diff IDs.
+	// Limited is on an image about which less is known than about others. Its only value is
+	// LimitedSchema1: no config, no layer sizes, no diff IDs.
 	Limited        = "tidewaiter.dev/limited"
 	LimitedSchema1 = "docker-schema1"
-	// LeftOut names content that an Image does not hold because it cannot: JSON, a
-	// manifest.LeftOut. The writer of the Image says so. Of the manifest the server knows that its
-	// digest is the Image's name. Of the config it knows that the manifest names it, if the Image
-	// has the manifest. Everything else that such an Image says of itself is the writer's word.
+	// LeftOut names content that the Image cannot hold: JSON, a manifest.LeftOut. The Image's writer
+	// sets it. The server knows that a left-out manifest has the Image's name as its digest. It knows
+	// that a left-out config is the one that the manifest names, if the Image has the manifest.
+	// Everything else in such an Image is the writer's claim.
 	LeftOut = "tidewaiter.dev/left-out"
 )
 
@@ -71,8 +71,8 @@ const AttestationManifests = "tidewaiter.dev/attestation-manifests"
 
 // Facts of a config that docker10.DockerImage has no field for. The server writes them.
 const (
-	// OSVersion is the version of the operating system that an image needs, which tells
-	// Windows images of one platform apart.
+	// OSVersion is the version of the operating system that an image needs. It distinguishes Windows
+	// images of one platform.
 	OSVersion = "tidewaiter.dev/os-version"
 	// RunConfig is a JSON object with Healthcheck, StopSignal, StopTimeout, Shell and ArgsEscaped
 	// from the config, as far as each is well-formed; it is absent if it would be longer than 4
@@ -81,13 +81,12 @@ const (
 )
 
 // MaxReferences bounds the references that are written to References and to Gone, and read from
-// References. If there are more, Gone loses those that are gone longest, and References those that
-// SetKnown names: package tags keeps where every tag leads, and the field selectors references= of
-// images and image= of imagetags find it.
+// References. If there are more, Gone loses the oldest, and References those that SetKnown drops.
+// Package tags records all tags, so the field selectors references= of images and image= of
+// imagetags still find them.
 const MaxReferences = 256
 
-// MoreReferences is "true" on an Image that was known by more references than
-// References shows.
+// MoreReferences is "true" on an Image that has had more references than References shows.
 const MoreReferences = "tidewaiter.dev/more-references"
 
 // Known returns the references in an Image's annotations, each once, the longest
@@ -108,8 +107,8 @@ func Known(annotations map[string]string) []reference.Reference {
 
 // SetKnown records references in an Image's annotations, which must not be nil. It keeps each once,
 // and removes the annotation if there are none. If there are too many, it keeps the first, and at
-// least one of each repository. So a reference for which there was no room is not stored when it is
-// added again, and nothing changes.
+// least one of each repository. So adding a reference again for which there was no room changes
+// nothing.
 func SetKnown(annotations map[string]string, references []reference.Reference) {
 	var distinct []reference.Reference
 	seen, of := map[reference.Reference]bool{}, map[reference.Reference]int{}

@@ -22,8 +22,9 @@ func parse(t testing.TB, s string) reference.Reference {
 	return ref
 }
 
-// An image shows a bounded number of its references: who adds those again that there is no room for
-// changes nothing, so that no run rewrites what the last one wrote, and each repository keeps one.
+// An image stores a bounded number of its references, and at least one of each repository. Adding
+// references again for which there is no room changes nothing, so that imports do not rewrite an
+// image in turn.
 func TestKnownReferencesAreBounded(t *testing.T) {
 	written := map[string]string{}
 	add := func(s string) {
@@ -49,7 +50,7 @@ func TestKnownReferencesAreBounded(t *testing.T) {
 	}
 }
 
-// An image that the last reference has left says nothing of references, and not null.
+// An image without references has no annotation, rather than null.
 func TestNoReferencesAreNoAnnotation(t *testing.T) {
 	written := map[string]string{}
 	annotation.SetKnown(written, []reference.Reference{parse(t, "quay.io/app:1")})
@@ -83,8 +84,8 @@ func TestGoneReferencesAreBounded(t *testing.T) {
 	}
 }
 
-// A claim that Docker Hub is index.docker.io was stored by importers before there was
-// one canonical form. It is read as what it means, and written as that.
+// Importers of earlier releases stored index.docker.io for Docker Hub. It is read, and written
+// again, in the canonical form.
 func TestOldNamesOfDockerHubAreRead(t *testing.T) {
 	hub := parse(t, "docker.io/library/busybox:1")
 	stored := map[string]string{
@@ -105,8 +106,8 @@ func TestOldNamesOfDockerHubAreRead(t *testing.T) {
 	}
 }
 
-// Anybody may write annotations: whatever they hold is read in bounded time, and what
-// is read is canonical, distinct, and the same after being written.
+// Anyone may write annotations. Any value is read in bounded time, and the result is canonical,
+// without duplicates, and the same after being written and read again.
 func FuzzAnnotations(f *testing.F) {
 	f.Add(`["docker.io/library/busybox:1","busybox"]`, `{"index.docker.io/x:1":"2026-01-01T00:00:00Z","x:1":"2027"}`)
 	f.Add(`{`, `[]`)
@@ -138,9 +139,9 @@ func FuzzAnnotations(f *testing.F) {
 	})
 }
 
-// Many repositories that each bring as much as one may do not fill the annotations, which
-// Kubernetes bounds for all: then an image could no longer be written. What the fullest ones
-// brought is no longer listed; which signatures are theirs is.
+// Many repositories that each bring as much as they may do not fill the annotations, which
+// Kubernetes bounds: otherwise the image could no longer be written. The largest records shrink to
+// the names of their signatures.
 func TestAttackRepositoriesFillTheAnnotations(t *testing.T) {
 	digests := make([]string, 64)
 	for i := range digests {

@@ -3,11 +3,11 @@ package annotation
 import "time"
 
 // PruneAfter is the time (RFC 3339) after which `tidewaiter prune` deletes an Image that nothing
-// needs. To remove it before is to undo the pruning.
+// needs. Removing the annotation before that time keeps the Image.
 const PruneAfter = "tidewaiter.dev/prune-after"
 
-// Prune is PruneDisabled on an Image that `tidewaiter prune` must keep, together with what it
-// lists. Any other value does the same: it may be meant so.
+// Prune is PruneDisabled on an Image that `tidewaiter prune` must keep, together with the images
+// that it lists. Any other value has the same effect, because it may be a mistake.
 const (
 	Prune         = "tidewaiter.dev/prune"
 	PruneDisabled = "disabled"

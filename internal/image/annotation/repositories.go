@@ -10,33 +10,32 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// The knowledge about an image in each of its repositories. A repository is named by its canonical
-// reference, host and path.
+// Annotations with results for each repository of an image. The key of a repository is its
+// canonical reference: host and path.
 const (
-	// Repositories has the result of the last search of each repository: JSON, an object of
-	// repository to Repository. Importers write it. The results of repositories are kept apart: no
-	// repository adds to, replaces or displaces what was found in another.
+	// Repositories has the result of the last search of each repository: JSON, an object that maps a
+	// repository to a Repository. Importers write it. Each repository has its own result, which the
+	// results of others do not change.
 	Repositories = "tidewaiter.dev/repositories"
-	// Verdicts is the verdict on the image in each repository that a policy covers: JSON, an object
-	// of repository to Verdict. The server writes it, whatever a client sends.
+	// Verdicts has the verdict on the image in each repository that a policy covers: JSON, an object
+	// that maps a repository to a Verdict. The server writes it, whatever a client sends.
 	Verdicts = "tidewaiter.dev/verdicts"
-	// NamespaceVerdicts is the verdict on the image for the pods of namespaces that have policies
-	// of their own, where no policy of the cluster covers it: JSON, an object of repository and
-	// namespace, as InNamespace has them, to Verdict. The server writes it, whatever a client
-	// sends.
+	// NamespaceVerdicts has the verdicts on the image for the pods of namespaces with their own
+	// policies, for repositories that no policy of the cluster covers: JSON, an object that maps a key
+	// from InNamespace to a Verdict. The server writes it, whatever a client sends.
 	NamespaceVerdicts = "tidewaiter.dev/namespace-verdicts"
-	// TagVerdicts is the verdict on the image under each tag where it differs from that on its
-	// digest: JSON, an object of repository and tag to Verdict, with the namespace as InNamespace
-	// has it. Tags that are scopes of policies are in Verdicts. The server writes it, whatever a
-	// client sends.
+	// TagVerdicts has the verdicts for tags that differ from the verdict for the digest: JSON, an
+	// object that maps a key from InNamespace, for the repository with the tag, to a Verdict. Tags
+	// that are scopes of policies are in Verdicts instead. The server writes it, whatever a client
+	// sends.
 	TagVerdicts = "tidewaiter.dev/tag-verdicts"
-	// Policy lists the policies that the verdicts were computed with, as "<name>@<hash>", separated
-	// by commas. If it is there, the conditions of signatures are the server's and not an
-	// administrator's. A client that writes something else there has the image judged again.
+	// Policy lists the policies with which the verdicts were computed, as "<name>@<hash>", separated
+	// by commas. If it is present, the server set the conditions of signatures, and not an
+	// administrator. If a client changes it, the server judges the image again.
 	Policy = "tidewaiter.dev/signature-policy"
 	// NamespacePolicy is the same for NamespaceVerdicts.
 	NamespacePolicy = "tidewaiter.dev/namespace-policy"
-	// Recheck is when, in RFC 3339, time alone may change a verdict.
+	// Recheck is the time, in RFC 3339, at which a verdict may change without another cause.
 	Recheck = "tidewaiter.dev/signature-recheck"
 )
 
@@ -44,17 +43,17 @@ const (
 const (
 	// Attestations is a JSON array of the other artifacts that are attached to the image.
 	Attestations = "tidewaiter.dev/attestations"
-	// Warnings says what the search left out: JSON, an array of strings.
+	// Warnings lists what the search left out: JSON, an array of strings.
 	Warnings = "tidewaiter.dev/signature-warnings"
 	// Documents are the SBOMs and VEX documents among what is attached: JSON, an array of
 	// [Document]. An importer reads them, and does not keep this.
 	Documents = "tidewaiter.dev/documents"
 	// Manifests are the manifests that hold signatures: JSON, an array of digests.
 	Manifests = "tidewaiter.dev/signature-manifests"
-	// Unread says why some places of signatures could not be read.
+	// Unread is the reason why some sources of signatures could not be read.
 	Unread = "tidewaiter.dev/signatures-unread"
-	// Unusable says what was found there that may be a signature and cannot be used: it is too
-	// large, damaged or gone, or there is too much.
+	// Unusable describes a possible signature that cannot be used: it is too large, damaged or gone,
+	// or there are too many.
 	Unusable = "tidewaiter.dev/signatures-unusable"
 	// Cut is "true" if the search reached a bound and left some artifacts out.
 	Cut = "tidewaiter.dev/signatures-cut"
@@ -64,13 +63,13 @@ const (
 type Document struct {
 	// Type is the predicate type of the statement that has the document, or its media type.
 	Type string `json:"type"`
-	// Manifest is the digest of the manifest that holds the document, Blob that of the document,
-	// and Size its bytes, if known.
+	// Manifest is the digest of the manifest that contains the document, Blob the document's own
+	// digest, and Size its size in bytes, if known.
 	Manifest string `json:"manifest"`
 	Blob     string `json:"blob"`
 	Size     int64  `json:"size,omitempty"`
-	// Signed is true if it is in an envelope with a signature. Signature is the second half of that
-	// signature's name, if the document is one of those that are judged.
+	// Signed is true if the document is in an envelope with a signature. Signature is the second half
+	// of that signature's name, if the document can be judged.
 	Signed    bool   `json:"signed,omitempty"`
 	Signature string `json:"signature,omitempty"`
 	// Repository is where the document is, if that is not the image's repository.
@@ -81,8 +80,8 @@ type Document struct {
 // they stay when they leave the repository.
 const Clients = ""
 
-// NotJudged is the key of the verdict on all repositories, and tags, for whose verdicts there is no
-// place: it is Unknown. In NamespaceVerdicts it is InNamespace(NotJudged, NotJudged).
+// NotJudged is the key of the verdict on all repositories and tags whose verdicts have no place.
+// The verdict is Unknown. In NamespaceVerdicts it is InNamespace(NotJudged, NotJudged).
 const NotJudged = "*"
 
 // MaxRepositories bounds the verdicts in Verdicts.
@@ -92,18 +91,18 @@ const MaxRepositories = 32
 const (
 	maxDetails = 3 << 10 // bytes of the attestations of one repository
 	maxLeftOut = 64      // signatures, and manifests, that are named as left out
-	// bytes of all annotations; Kubernetes allows 256 KiB with those of users
+	// bytes of all annotations; Kubernetes allows 256 KiB, including those of users
 	maxTotal = 160 << 10
 )
 
 // Repository is the result of the last search of one repository.
 type Repository struct {
-	// Signatures are the second halves of the names of the signatures found, as far as the image
-	// holds them, sorted.
+	// Signatures are the second halves of the names of those found signatures that the image holds,
+	// sorted.
 	Signatures []string `json:"signatures,omitempty"`
 	// LeftOut are the found signatures that are too many, or too large, to be stored. LeftOutBy
-	// identifies the policies that judged them, see JudgedBy: they need not be read again before these
-	// change.
+	// identifies the policies that judged them, see JudgedBy: until these change, the signatures need
+	// not be read again.
 	LeftOut   []string `json:"leftOut,omitempty"`
 	LeftOutBy string   `json:"leftOutBy,omitempty"`
 	// AttestationsLeftOut is the same for attestations.
@@ -111,8 +110,8 @@ type Repository struct {
 	// Attestations is a JSON array of the other attached artifacts.
 	Attestations json.RawMessage `json:"attestations,omitempty"`
 	Warnings     []string        `json:"warnings,omitempty"`
-	// Manifests are the digests of the manifests that held signatures, sorted: a manifest that is
-	// deleted can no longer say which image it was about.
+	// Manifests are the digests of the manifests that hold signatures, sorted: a deleted manifest no
+	// longer shows which image it was about.
 	Manifests []string `json:"manifests,omitempty"`
 	// Unread is why the search could not read everything. Earlier findings are kept then.
 	Unread string `json:"unread,omitempty"`
@@ -124,7 +123,8 @@ type Repository struct {
 	Cut bool `json:"cut,omitempty"`
 }
 
-// JudgedBy joins the annotations Policy and NamespacePolicy, by which signatures were judged.
+// JudgedBy joins the annotations Policy and NamespacePolicy, which identify the policies that
+// judged signatures.
 func JudgedBy(policy, namespacePolicy string) string {
 	if namespacePolicy == "" {
 		return policy
@@ -145,7 +145,7 @@ func (r *Repository) LeftOutOf(attestations bool) *[]string {
 func (r Repository) Holders() []string {
 	all := slices.Clone(r.Manifests)
 	var attached []struct{ Digest string }
-	_ = json.Unmarshal(r.Attestations, &attached) // what cannot be read names none
+	_ = json.Unmarshal(r.Attestations, &attached) // an unreadable list has no digests
 	for _, a := range attached {
 		if reference.IsDigest(a.Digest) {
 			all = append(all, a.Digest)
@@ -159,7 +159,7 @@ func (r Repository) isEmpty() bool {
 	return len(r.Signatures) == 0 && len(r.LeftOut) == 0 && len(r.AttestationsLeftOut) == 0 && len(r.Attestations) == 0 && len(r.Warnings) == 0 && len(r.Manifests) == 0 && r.Unread == "" && r.Unusable == ""
 }
 
-// Found returns what is recorded of each repository. The map may be changed.
+// Found returns the record of each repository. The caller may change the map.
 func Found(annotations map[string]string) map[string]Repository {
 	text, ok := annotations[Repositories]
 	if !ok {
@@ -177,7 +177,7 @@ func Found(annotations map[string]string) map[string]Repository {
 		} else if name != Clients {
 			continue
 		}
-		if other, ok := found[name]; ok { // stored under two names that are one now
+		if other, ok := found[name]; ok { // stored under two names that are now the same
 			r = r.with(other)
 		}
 		found[name] = r
@@ -185,7 +185,7 @@ func Found(annotations map[string]string) map[string]Repository {
 	return found
 }
 
-// with returns what two searches of one repository found.
+// with joins the results of two searches of one repository.
 func (r Repository) with(other Repository) Repository {
 	union := func(a, b []string) []string {
 		all := slices.Concat(a, b)
@@ -195,7 +195,7 @@ func (r Repository) with(other Repository) Repository {
 	r.Signatures, r.Manifests, r.Warnings = union(r.Signatures, other.Signatures), union(r.Manifests, other.Manifests), union(r.Warnings, other.Warnings)
 	r.LeftOut, r.AttestationsLeftOut = union(r.LeftOut, other.LeftOut), union(r.AttestationsLeftOut, other.AttestationsLeftOut)
 	if r.LeftOutBy != other.LeftOutBy {
-		r.LeftOutBy = "" // so that they are looked at again
+		r.LeftOutBy = "" // so that they are read again
 	}
 	if len(r.Attestations) == 0 {
 		r.Attestations = other.Attestations
@@ -204,8 +204,7 @@ func (r Repository) with(other Repository) Repository {
 	return r
 }
 
-// SetFound records what was found in each repository. It leaves out repositories where nothing was
-// found.
+// SetFound stores the results of the search in each repository, except empty ones.
 func SetFound(annotations map[string]string, found map[string]Repository) {
 	texts := make(map[string]Repository, len(found))
 	for name, r := range found {
@@ -248,14 +247,14 @@ func reduceLargest(texts map[string]Repository) bool {
 	}
 	const why = "the rest is not listed: the repositories together have too many"
 	r := texts[largest]
-	if len(r.LeftOut)+len(r.AttestationsLeftOut) > 0 { // these may be what a policy asks for
+	if len(r.LeftOut)+len(r.AttestationsLeftOut) > 0 { // these may be the ones that a policy demands
 		r.Unusable = cmp.Or(r.Unusable, why)
 	}
 	texts[largest] = Repository{Signatures: r.Signatures, Unread: r.Unread, Unusable: r.Unusable, Warnings: []string{why}}
 	return true
 }
 
-// shorten keeps as many items of a JSON array, from the first on, as there is room for.
+// shorten keeps the first items of a JSON array, as many as there is room for.
 func shorten(array json.RawMessage) json.RawMessage {
 	if len(array) <= maxDetails {
 		return array
@@ -297,27 +296,27 @@ type Verdict struct {
 	// Policy is the name of the policy that covers the repository. If several do, it is all their
 	// names, separated by commas.
 	Policy string `json:"policy,omitempty"`
-	// Unmet are the names of the policies that are not met, if there are several and some are met.
+	// Unmet are the names of the policies that are not met, if some of several policies are met.
 	Unmet []string `json:"unmet,omitempty"`
-	// Spared are the names of the policies that the image does not meet and need not, because it
+	// Spared are the names of the policies that the image does not meet, and need not meet because it
 	// meets an alternative to each.
 	Spared []string `json:"spared,omitempty"`
 	// Signers are the signers of trusted signatures, sorted.
 	Signers []string `json:"signers,omitempty"`
 	// Index is the digest of the index through which the image is verified.
 	Index string `json:"index,omitempty"`
-	// Until is when the exception ends that lets the image through, in RFC 3339, if Verified is
+	// Until is the end of the exception that lets the image through, in RFC 3339, if Verified is
 	// Excepted.
 	Until string `json:"until,omitempty"`
-	// Vouches are the signed SBOMs and VEX documents there by a signer whom the policies trust:
-	// the digest of the signed statement, and the signer.
+	// Vouches are the SBOMs and VEX documents in the repository that a trusted signer signed: it maps
+	// the digest of a signed statement to the signer.
 	Vouches map[string]string `json:"vouches,omitempty"`
-	// Attested sums up the attestations there, in the words of Verified; it is "" if there are none
-	// and none is demanded.
+	// Attested is the verdict on the attestations in the repository, with the words of Verified; it is
+	// "" if there are none and none is demanded.
 	Attested string `json:"attested,omitempty"`
 }
 
-// HeldVerdict is a verdict that an Image holds for everybody.
+// HeldVerdict is a verdict of an Image that applies in all namespaces.
 type HeldVerdict struct {
 	// Place is the repository in canonical form, or a reference with a tag that is the scope of a
 	// policy.
@@ -330,9 +329,9 @@ type HeldVerdict struct {
 // Judged returns the verdicts in an Image's annotations, by repository.
 func Judged(annotations map[string]string) map[string]Verdict { return judged(annotations, Verdicts) }
 
-// JudgedFor returns the verdict that an Image holds for a reference: that of its tag, if a policy
-// has the tag as its scope, else that of its repository. ok is false if no policy covers it. If
-// there was no place for the verdict, it is the one of [NotJudged].
+// JudgedFor returns the stored verdict for a reference: the tag's, if a policy has the tag as its
+// scope, otherwise the repository's. ok is false if no policy covers it. If there was no place for
+// the verdict, JudgedFor returns the one of [NotJudged].
 func JudgedFor(annotations map[string]string, asked reference.Reference) (v Verdict, ok bool) {
 	all := Judged(annotations)
 	if asked.Tag != "" {
@@ -352,8 +351,8 @@ func JudgedInNamespaces(annotations map[string]string) map[string]Verdict {
 	return judged(annotations, NamespaceVerdicts)
 }
 
-// JudgedTags returns the verdicts for tags that differ from that for the digest. Its keys are those
-// of InNamespace.
+// JudgedTags returns the verdicts for tags that differ from the digest's. The keys are those of
+// InNamespace.
 func JudgedTags(annotations map[string]string) map[string]Verdict {
 	return judged(annotations, TagVerdicts)
 }
@@ -372,8 +371,8 @@ func JudgedAnywhere(annotations map[string]string) map[string]Verdict {
 	return all
 }
 
-// InNamespace returns the key of a repository, or of a tag in it, as the pods of a namespace see
-// it; "" is for everybody.
+// InNamespace returns the key of the verdict on a repository, or on a tag in it, for the pods of a
+// namespace; "" stands for all namespaces.
 func InNamespace(key, namespace string) string {
 	if namespace == "" {
 		return key
@@ -399,9 +398,9 @@ func judged(annotations map[string]string, key string) map[string]Verdict {
 	return verdicts
 }
 
-// In returns the repositories that the image of that digest is in, as canonical references without
-// tag and digest: first that of its own reference, then the others by name. It leaves out those
-// that the image has left, unless it has left all.
+// In returns the repositories of an image, as canonical references without tag and digest: first
+// the one of its own reference, then the others by name. It leaves out those that the image has
+// left, unless it has left all.
 func In(annotations map[string]string, own, digest string) []reference.Reference {
 	var all []reference.Reference
 	if ref, err := reference.Parse(own); err == nil {
@@ -436,8 +435,8 @@ func In(annotations map[string]string, own, digest string) []reference.Reference
 	return present
 }
 
-// WasIn reports whether the image of that own reference is or was known to be in a repository.
-// Importers write a repository down only after they have read the image there.
+// WasIn reports whether an image is, or was, known to be in a repository. own is the image's own
+// reference. Importers record a repository only after they have read the image there.
 func WasIn(annotations map[string]string, own string, repository reference.Reference) bool {
 	if ref, err := reference.Parse(own); err == nil && ref.Bare() == repository {
 		return true

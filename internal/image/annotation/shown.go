@@ -8,9 +8,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// ShownIn returns the annotations of an Image as they are shown to readers of a repository, for the
-// pods of a namespace: without references, signatures, verdicts and policies of other repositories
-// and namespaces.
+// ShownIn returns the annotations of an Image that readers of one repository see, for the pods of a
+// namespace: without references, signatures, verdicts and policies of other repositories and
+// namespaces.
 func ShownIn(annotations map[string]string, repository reference.Reference, namespace string) map[string]string {
 	shown := maps.Clone(annotations)
 	for _, key := range []string{References, MoreReferences, Gone, Repositories, Verdicts, NamespaceVerdicts, TagVerdicts, Policy, NamespacePolicy, Recheck} {
@@ -41,8 +41,8 @@ func ShownIn(annotations map[string]string, repository reference.Reference, name
 	return shown
 }
 
-// IsElsewhere reports whether an Image of that own reference is or was known to be in another
-// repository than one, as far as it says so.
+// IsElsewhere reports whether, by its annotations, an Image is or was in another repository than
+// the given one. own is the Image's own reference.
 func IsElsewhere(annotations map[string]string, own string, repository reference.Reference) bool {
 	if annotations[MoreReferences] != "" {
 		return true

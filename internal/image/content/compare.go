@@ -17,7 +17,7 @@ type Comparison struct {
 	B Side `json:"b"`
 	// Same is true if both are one image, by its digest.
 	Same bool `json:"same"`
-	// Platform is the platform that is compared, of images for several.
+	// Platform is the platform that is compared, if the images are for several.
 	Platform string `json:"platform,omitempty"`
 	// Platforms are the platforms whose images differ, or that one side lacks.
 	Platforms []Change `json:"platforms,omitempty"`
@@ -25,7 +25,7 @@ type Comparison struct {
 	// volumes, run, env and label.
 	Changes []Change `json:"changes"`
 	Layers  Layers   `json:"layers"`
-	// NotCompared names what is not known of one of the images.
+	// NotCompared names the parts that are unknown for one of the images.
 	NotCompared []string `json:"notCompared,omitempty"`
 }
 
@@ -33,7 +33,7 @@ type Comparison struct {
 type Side struct {
 	Reference string `json:"reference"`
 	Digest    string `json:"digest"`
-	// Compared is the digest of what is compared, if that is one of several platforms.
+	// Compared is the digest of the compared image, if that is one of several platforms.
 	Compared string `json:"compared,omitempty"`
 }
 
@@ -48,7 +48,7 @@ type Change struct {
 
 // Layers compares the layers by their place, each once.
 type Layers struct {
-	// Base is how many layers, from the first on, are the same in both, in the same place.
+	// Base is how many of the first layers are the same in both images.
 	Base    int     `json:"base"`
 	Shared  []Layer `json:"shared"`
 	Removed []Layer `json:"removed"`
@@ -195,7 +195,7 @@ func platformOf(c *Content) string {
 	return ""
 }
 
-// normalized is a platform under the name by which platforms are compared.
+// normalized returns the name of a platform by which platforms are compared.
 func normalized(platform string) string { return manifest.ParsePlatform(platform).Normalized().Exact() }
 
 // byPlatform returns the images of an index by platform; none for an image.
@@ -209,7 +209,7 @@ func byPlatform(image *imagev1.Image) map[string]string {
 	return all
 }
 
-// Shared returns the first platform of a that b has, too, if one of them is an index; "" if there
+// Shared returns the first platform of a that b also has, if one of them is an index; "" if there
 // is none, or if neither is an index.
 func Shared(a, b *imagev1.Image) string {
 	platformsA, platformsB := Of(a).Platforms, Of(b).Platforms

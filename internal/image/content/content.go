@@ -34,8 +34,7 @@ type Content struct {
 	// Run has the rest of how the image runs, from the configuration: health check, stop signal,
 	// shell.
 	Run json.RawMessage `json:"run,omitempty"`
-	// Base is the image that this one says it was built on, by the manifest's annotations or its
-	// labels.
+	// Base is the image on which this one was built, by the manifest's annotations or its labels.
 	Base string `json:"base,omitempty"`
 }
 
@@ -82,7 +81,7 @@ func Of(image *imagev1.Image) Content {
 	return c
 }
 
-// Words is a command as JSON, which shows where each word ends.
+// Words returns a command as JSON, which shows where each word ends.
 func Words(all []string) string {
 	if len(all) == 0 {
 		return ""

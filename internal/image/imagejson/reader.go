@@ -15,10 +15,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/plainjson"
 )
 
-// imageReader is a serializer of JSON. It reads the fields of an Image that it knows itself, also
-// of each Image of a list, and the items of an ImageRecord, and leaves the rest of the document to
-// the serializer. In doubt it leaves the whole document to it, so whatever is accepted, and every
-// error and warning, is the serializer's.
+// imageReader is a serializer of JSON. It reads the known fields of an Image, of each Image in a
+// list, and of the items of an ImageRecord, and leaves the rest of the document to the serializer.
+// In doubt it leaves the entire document to the serializer, so it accepts exactly what the
+// serializer accepts, with the same errors and warnings.
 type imageReader struct {
 	runtime.Serializer
 	requests bool // see dropDerived
@@ -67,16 +67,16 @@ func (r imageReader) decode(data []byte, defaults *schema.GroupVersionKind, into
 }
 
 // dropDerived leaves the dockerImageMetadata out of a request to create an Image with manifest and
-// config. The server derives it from these, and stores nothing of what the client sent. Otherwise
-// managed fields decode it twice, which takes a tenth of the creation's processor time.
+// config. The server derives it from these, and ignores the client's value. Otherwise managed
+// fields decode it twice, which takes a tenth of the creation's processor time.
 func dropDerived(image *imagev1.Image) {
 	if image.ResourceVersion == "" && image.DockerImageManifest != "" && image.DockerImageConfig != "" {
 		image.DockerImageMetadata = runtime.RawExtension{}
 	}
 }
 
-// decodeList is Decode into an empty list. Of an item it reads the fields that takeFields takes,
-// with kind and version.
+// decodeList is Decode into an empty list. In an item it reads the fields that takeFields takes,
+// and kind and version.
 func (r imageReader) decodeList(data []byte, defaults *schema.GroupVersionKind, list *imagev1.ImageList) (runtime.Object, *schema.GroupVersionKind, error) {
 	var items []imagev1.Image
 	obj, gvk, ok := r.decodeExcept(data, defaults, list, listKeys, "items", func(document *plainjson.Reader) { items = plainjson.List(document, r.readItem) })
@@ -100,8 +100,8 @@ func (r imageReader) decodeRecord(data []byte, defaults *schema.GroupVersionKind
 	return r.Serializer.Decode(data, defaults, told)
 }
 
-// decodeExcept has the serializer decode a document except for the value of one of the known keys,
-// which it reads with read. ok is false if the document is not plain, or not good.
+// decodeExcept makes the serializer decode a document without the value of a known key, which it
+// reads with read. ok is false if the document is not plain, or invalid.
 func (r imageReader) decodeExcept(data []byte, defaults *schema.GroupVersionKind, into runtime.Object, known plainjson.Fields, except string, read func(*plainjson.Reader)) (obj runtime.Object, gvk *schema.GroupVersionKind, ok bool) {
 	rest := append(make([]byte, 0, 256), '{')
 	document := plainjson.New(data)
@@ -145,10 +145,10 @@ func (r imageReader) readItem(document *plainjson.Reader) (image imagev1.Image) 
 	return image
 }
 
-// ReadKnown reads what an import of a known image compares: a stored Image without its config, its
-// metadata, its layers and, unless it is an index, its manifest. ok is false if the Image has no
-// manifest, or is no index and has no config, or if it is not plain JSON. A known image costs a
-// server a third of what decoding all of it takes.
+// ReadKnown reads the parts of a stored Image that an import of a known image compares: all except
+// config, metadata, layers and, unless it is an index, the manifest. ok is false if the Image lacks
+// a manifest or, unless it is an index, a config, or if it is not plain JSON. This takes a third of
+// the time of decoding all of it.
 func ReadKnown(data []byte) (image *imagev1.Image, ok bool) {
 	image = &imagev1.Image{}
 	var manifest, config []byte
@@ -178,9 +178,9 @@ func ReadKnown(data []byte) (image *imagev1.Image, ok bool) {
 	return image, true
 }
 
-// takeFields splits an Image in JSON: it reads fields that are plain into image, and returns all
-// others as they are in rest, a document. Errors in those remain errors in rest. ok is
-// false if the document is not plain.
+// takeFields splits an Image in JSON: it reads plain fields into image, and returns all others
+// unchanged in rest, a document. Errors in these remain errors in rest. ok is false if the document
+// is not plain.
 func takeFields(data []byte, image *imagev1.Image) (rest []byte, ok bool) {
 	rest = append(make([]byte, 0, 256), '{')
 	r := plainjson.New(data)

@@ -14,7 +14,7 @@ import (
 
 //go:generate go test -run ^TestReadersAreGenerated$ . -write-readers
 
-// The readers are those of the types, as they are now.
+// The generated readers match the present types.
 func TestReadersAreGenerated(t *testing.T) {
 	readergen.Check(t, "zz_generated.readers.go", readergen.Package{
 		Name: "imagejson", Path: "github.com/tidewaiter/tidewaiter/internal/image/imagejson",
@@ -27,10 +27,10 @@ func TestReadersAreGenerated(t *testing.T) {
 			reflect.TypeFor[metav1.Time](): "readTime", reflect.TypeFor[*metav1.FieldsV1](): "readFieldsV1", reflect.TypeFor[runtime.RawExtension](): "readExtension",
 		},
 		Readers: []readergen.Reader{
-			// What is left to the serializer: kind and version, and signatures of schema 1.
+			// The serializer reads kind, version, and signatures of schema 1.
 			{Func: "readImage", Of: imagev1.Image{}, Field: true, Except: []string{"kind", "apiVersion", "dockerImageSignatures"}},
-			// Metadata is read as clients write it and as it is stored, but for what objects have
-			// only while they are deleted, and owners.
+			// Metadata is read as clients write it and as it is stored, except for owners and the fields of
+			// objects that are being deleted.
 			{Func: "readMeta", Of: metav1.ObjectMeta{}, Except: []string{
 				"selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences", "finalizers",
 			}},

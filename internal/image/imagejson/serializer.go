@@ -27,8 +27,8 @@ func NewClientSerializer(codecs serializer.CodecFactory) runtime.NegotiatedSeria
 }
 
 // NewBriefSerializer is NewClientSerializer for a client that does not use the content of Images.
-// Where it can, it leaves manifest, config and metadata out of the Images of a list: reading these
-// costs most.
+// If possible, it leaves manifest, config and metadata out of the Images of a list, because reading
+// these costs most.
 func NewBriefSerializer(codecs serializer.CodecFactory) runtime.NegotiatedSerializer {
 	return clientSerializer{codecs.WithoutConversion(), imageInfos(codecs, imageReader{brief: true})}
 }

@@ -28,7 +28,7 @@ func install(scheme *runtime.Scheme) error {
 	return scheme.SetVersionPriority(imagev1.GroupVersion)
 }
 
-// readers are the readers of JSON that requests are read with, and the API machinery's own.
+// readers returns the readers of JSON for requests, and the API machinery's own.
 func readers(tb testing.TB) (ours, upstream map[string]runtime.Serializer) {
 	tb.Helper()
 	scheme := runtime.NewScheme()
@@ -144,7 +144,7 @@ func fuzzReaders(f *testing.F, gvk schema.GroupVersionKind, newObject func() run
 	})
 }
 
-// FuzzImageReader: whatever is read, the object, its kind, errors and warnings are the API
+// FuzzImageReader: for any input, the object, its kind, errors and warnings equal the API
 // machinery's.
 func FuzzImageReader(f *testing.F) {
 	f.Add(sampleImage(f))
@@ -257,7 +257,7 @@ func TestFieldsAreTaken(t *testing.T) {
 	}
 }
 
-// A brief list has Images without their content, and all else of them.
+// A brief list has Images with everything except their content.
 func TestBriefList(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := install(scheme); err != nil {
@@ -279,7 +279,7 @@ func TestBriefList(t *testing.T) {
 	}
 }
 
-// What an import compares of a known image is read without its content.
+// ReadKnown reads the parts of a known image that an import compares, without its content.
 func TestReadKnown(t *testing.T) {
 	t.Parallel()
 	var image imagev1.Image

@@ -19,9 +19,8 @@ const (
 	baseDigest = basePrefix + "digest"
 )
 
-// BaseOf returns the reference and the digest of the base that an image's annotations name, or else
-// its labels. Either may be empty. The builder of the image writes them, and they cannot be
-// checked.
+// BaseOf returns the reference and the digest of an image's base, from its annotations or else its
+// labels. Either may be empty. The builder of the image writes them, and they cannot be checked.
 func BaseOf(image *imagev1.Image) (name, digest string) {
 	// Most have none, and need not be parsed.
 	if strings.Contains(image.DockerImageManifest, basePrefix) {
@@ -37,8 +36,8 @@ func BaseOf(image *imagev1.Image) (name, digest string) {
 	return name, digest
 }
 
-// BaseReference is the reference in the annotation of a base, as it is pulled; the zero Reference
-// if it is none.
+// BaseReference returns the reference in the annotation of a base, as it is pulled; the zero
+// Reference if the text is not a reference.
 func BaseReference(name string) reference.Reference {
 	ref, err := reference.Parse(name)
 	if err != nil || name == "" {

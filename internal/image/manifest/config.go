@@ -22,7 +22,7 @@ type Config struct {
 	Platform
 	Created *time.Time `json:"created"`
 	Author  string     `json:"author"`
-	// Config is what a container is run with; nil when the image says nothing.
+	// Config has the defaults for running a container; nil if the image has none.
 	Config  *RunConfig `json:"config"`
 	RootFS  RootFS     `json:"rootfs"`
 	History []History  `json:"history"`
@@ -36,7 +36,7 @@ type Config struct {
 	DockerVersion   string     `json:"docker_version"`
 }
 
-// RunConfig is docker10.DockerConfig as it is found in the wild: early Docker wrote commands as a
+// RunConfig is docker10.DockerConfig in the forms that exist: early Docker wrote commands as a
 // plain string.
 type RunConfig struct {
 	docker10.DockerConfig
@@ -105,8 +105,8 @@ func printableList(list []string) []string {
 	return list
 }
 
-// printableMap returns m with printable texts. It copies a map that it changes. Of keys that become
-// equal, the one that sorts last is kept.
+// printableMap returns m with printable texts. It copies a map that it changes. If keys become
+// equal, it keeps the one that sorts last.
 func printableMap[V any](m map[string]V) map[string]V {
 	isPrintable := true
 	for key, value := range m {
@@ -145,8 +145,8 @@ type History struct {
 	EmptyLayer bool       `json:"empty_layer"`
 }
 
-// ParseConfig reads an image config. It reads as encoding/json does, so that it sees what a
-// container runtime sees; unknown fields are ignored, and so are times that cannot be read.
+// ParseConfig reads an image config. It follows encoding/json, so that it gets the same values as a
+// container runtime. It ignores unknown fields and invalid times.
 func ParseConfig(raw []byte) (*Config, error) {
 	if len(raw) > MaxConfigSize {
 		return nil, fmt.Errorf("config of %d bytes is %w: the limit is %d", len(raw), ErrTooLarge, MaxConfigSize)

@@ -45,8 +45,8 @@ const createdAnnotation = "org.opencontainers.image.created"
 // and the layer sizes of a schema 1 manifest, which has none. children are the Images of an index's
 // children as far as they are known; the newest of them dates the index.
 //
-// Without a manifest Derive does nothing. After an error image is unchanged. To derive twice is the
-// same as to derive once.
+// Without a manifest Derive does nothing. After an error image is unchanged. Deriving twice gives
+// the same as deriving once.
 func Derive(image *imagev1.Image, children ...*imagev1.Image) error {
 	if image.DockerImageManifest == "" {
 		return nil
@@ -92,9 +92,10 @@ func Derive(image *imagev1.Image, children ...*imagev1.Image) error {
 }
 
 // DeriveArtifact is Derive for an artifact. Its config is not an image's, so dockerImageMetadata
-// has the config's digest as Id and the size of all; dockerImageManifests has whatever the
-// artifact's index lists. The annotation annotation.ArtifactType says what the artifact is. An
-// index that ListsReferrers is an artifact if the caller says so. An image is ErrInvalid.
+// has only the config's digest as Id and the total size. dockerImageManifests has everything that
+// the artifact's index lists. The annotation annotation.ArtifactType has the kind of artifact. Only
+// the caller can know that an index for which ListsReferrers is true is an artifact. For an image,
+// the error is ErrInvalid.
 func DeriveArtifact(image *imagev1.Image) error {
 	if image.DockerImageManifest == "" {
 		return nil
@@ -139,8 +140,8 @@ func DeriveArtifact(image *imagev1.Image) error {
 	return nil
 }
 
-// NotAnImage is the error for a manifest of KindArtifact where an image is wanted. It says what the
-// artifact seems to be.
+// NotAnImage returns the error for a manifest of KindArtifact where an image is required. It names
+// the apparent type of the artifact.
 func NotAnImage(m *Manifest) error {
 	return fmt.Errorf("manifest %s is %w: %s", m.Digest, ErrNotAnImage, m.describeArtifact())
 }
@@ -157,10 +158,10 @@ func (m *Manifest) describeArtifact() string {
 	return m.MediaType
 }
 
-// TypeOfArtifact returns what a manifest of KindArtifact seems to be, on one line: its
+// TypeOfArtifact returns the apparent type of a manifest of KindArtifact, on one line: its
 // artifactType; else the type of its config (OCI image-spec, "Guidelines for Artifact Usage"); else
-// the type of its first layer, as artifacts of cosign and other tools have an image's config. It is
-// "" for other kinds, and never for an artifact.
+// the type of its first layer, because artifacts of cosign and other tools have an image's config.
+// It is "" for other kinds, and never for an artifact.
 func (m *Manifest) TypeOfArtifact() string {
 	if m.Kind != KindArtifact {
 		return ""
@@ -226,13 +227,13 @@ func (m *Manifest) metadata(image *imagev1.Image, config *Config, children []*im
 			d.ID = printable.Line(config.ID, 0)
 			d.Size = m.sizeWith(image)
 		}
-		config.tell(&d)
+		config.fill(&d)
 	}
 	return json.Marshal(d)
 }
 
-// tell sets the fields of d that follow from a config alone.
-func (c *Config) tell(d *docker10.DockerImage) {
+// fill sets the fields of d that follow from a config alone.
+func (c *Config) fill(d *docker10.DockerImage) {
 	d.Parent, d.Comment, d.Container = c.Parent, c.Comment, c.Container
 	d.DockerVersion, d.Author, d.Architecture = c.DockerVersion, c.Author, c.Architecture
 	for _, text := range []*string{&d.Parent, &d.Comment, &d.Container, &d.DockerVersion, &d.Author, &d.Architecture} {
@@ -265,13 +266,13 @@ func (m *Manifest) created(children []*imagev1.Image) time.Time {
 }
 
 // Metadata decodes the dockerImageMetadata of image, as Kubernetes' clients do. Absent metadata is
-// the zero DockerImage. What the metadata lacks because it would be too long is read from the
+// the zero DockerImage. If the metadata is shortened, Metadata reads the missing fields from the
 // config.
 func Metadata(image *imagev1.Image) (*docker10.DockerImage, error) {
 	d, err := metadataAsIs(image)
 	if err == nil && d.Config == nil && mayBeShort(image) && image.Annotations[annotation.ArtifactType] == "" {
 		if config, unread := ConfigOf(image); unread == nil {
-			config.tell(d)
+			config.fill(d)
 		}
 	}
 	return d, err
@@ -291,8 +292,8 @@ func metadataAsIs(image *imagev1.Image) (*docker10.DockerImage, error) {
 	return d, nil
 }
 
-// imageLayers are the manifest's layers. A registry that stores schema 1 images knows the sizes
-// that their manifests lack, so sizes that image already has for the same layers are kept.
+// imageLayers are the manifest's layers. Manifests of schema 1 lack sizes, but a registry that
+// stores such images knows them. So sizes that image already has for the same layers are kept.
 func (m *Manifest) imageLayers(image *imagev1.Image) []imagev1.ImageLayer {
 	if m.Kind == KindIndex || len(m.Layers) == 0 {
 		return nil

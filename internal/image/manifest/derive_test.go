@@ -118,7 +118,7 @@ func TestDerive(t *testing.T) {
 	}
 }
 
-// An index has no time of its own: the newest of its known children dates it, never the clock.
+// An index has no time of its own: its time is its newest known child's, and never the clock's.
 func TestDeriveIndexCreated(t *testing.T) {
 	child := newImage(digestOCIImage, read(t, "oci-image.json"), read(t, "oci-config.json"), "")
 	if err := manifest.Derive(child); err != nil {
@@ -219,7 +219,7 @@ func TestDeriveRefuses(t *testing.T) {
 	}
 }
 
-// What is remembered of a manifest and of a config does not let them pass as a pair.
+// A cached manifest and a cached config do not count as a pair.
 func TestDeriveRemembersPairs(t *testing.T) {
 	raw, config := read(t, "oci-image.json"), read(t, "oci-config.json")
 	other, otherConfig := read(t, "docker-schema2.json"), read(t, "docker-config.json")
@@ -235,8 +235,7 @@ func TestDeriveRemembersPairs(t *testing.T) {
 	}
 }
 
-// That a config was read, and was found to be one manifest's, says nothing of other
-// manifests: what is remembered is not proof for them.
+// A config was read and matched one manifest. The cached result is no proof for other manifests.
 func TestAttackConfigOfAnotherImageThatIsRemembered(t *testing.T) {
 	owner := newImage(digestOCIImage, read(t, "oci-image.json"), read(t, "oci-config.json"), "")
 	if err := manifest.Derive(owner); err != nil {
@@ -244,7 +243,7 @@ func TestAttackConfigOfAnotherImageThatIsRemembered(t *testing.T) {
 	}
 	thief := newImage(digestDockerSchema2, read(t, "docker-schema2.json"), read(t, "oci-config.json"), "")
 	for _, remember := range []func() error{
-		func() error { return nil }, // as the owner's
+		func() error { return nil }, // as in the owner's Image
 		func() error { _, err := manifest.ConfigOf(thief); return err },
 		func() error { _, err := manifest.Of(thief); return err },
 		func() error {

@@ -9,8 +9,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 )
 
-// FuzzParse: an error means nil. What is accepted has one kind with the parts of that kind, and
-// sizes that add up.
+// FuzzParse: with an error, the result is nil. An accepted manifest has one kind with the parts of
+// that kind, and sizes that add up.
 func FuzzParse(f *testing.F) {
 	manifest.AddSeeds(f, func(raw []byte) {
 		f.Add(raw, "")
@@ -46,7 +46,7 @@ func FuzzParse(f *testing.F) {
 		if len(m.ImageChildren()) > len(m.Children) {
 			t.Fatal("more images than children")
 		}
-		// What the manifest calls itself must not change its reading.
+		// Parsing again with the manifest's own media type must give the same result.
 		again, err := manifest.Parse(raw, m.MediaType)
 		if err != nil || !reflect.DeepEqual(m, again) {
 			t.Fatalf("parsed by its own media type: %+v, %v", again, err)
@@ -54,7 +54,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzParseConfig: an error means nil; what is accepted can be derived from.
+// FuzzParseConfig: with an error, the result is nil. Fields can be derived from an accepted config.
 func FuzzParseConfig(f *testing.F) {
 	manifest.AddSeeds(f, func(raw []byte) { f.Add(raw) })
 	f.Add([]byte(`{"config":{"Cmd":"sh"},"created":"9999-12-31T23:59:59-14:00"}`))

@@ -16,7 +16,7 @@ const (
 	digestOCIIndex      = "sha256:3dbd114a824aeb09779393a23643bce2080cd99e7ae2defc41a085cd810d84ed"
 	digestDockerSchema2 = "sha256:e5eaa63f49af6421971a9cbeea6464ffcf96c02278bc52d0ab8a22fa2e4c3015"
 	digestDockerList    = "sha256:b9e9c4cd61dbc6e8c0ea65af7d7dcdc251d982bc237e52ae0d6623134f2f9452"
-	// Of schema1.json, and of schema1-signed.json too, whose payload it is.
+	// The digest of schema1.json, and of schema1-signed.json, whose payload it is.
 	digestSchema1 = "sha256:baea60a5577268b54178057ebeab20b5f234ba2af0a3fb4abc10d87c17a52e08"
 
 	digestLayer1 = "sha256:2804bad6fe94a55f18b2b37e300919a5fd517b95aa81e95db574c0ba069a3740"

@@ -12,8 +12,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/printable"
 )
 
-// LeftOut is the content that an Image does not hold. A part that is nil is held, or does not
-// exist.
+// LeftOut is the content that an Image does not hold. If a part is nil, the Image holds it, or it
+// does not exist.
 type LeftOut struct {
 	Manifest *LeftOutPart `json:"manifest,omitempty"`
 	Config   *LeftOutPart `json:"config,omitempty"`
@@ -38,16 +38,16 @@ const (
 )
 
 // Bounds of what Fit keeps, in bytes of JSON. An Image is at most 3 MiB, the API server's limit on
-// a request: the rest is for signatures, their verdicts and what others write.
+// a request: the rest is for signatures, their verdicts and the fields that others write.
 const (
-	// maxContent is for manifest and config together with what is derived from them. A config of
-	// 1 MiB fits, in which a quarter of the bytes may be ones that take two in JSON. The rest of the
-	// 1.5 MiB that etcd takes by default is for signatures.
+	// maxContent is for manifest and config together with the fields derived from them. A config of 1
+	// MiB fits, even if a quarter of its bytes take two bytes each in JSON. The rest of the 1.5 MiB
+	// that etcd accepts by default is for signatures.
 	maxContent = 5 << 18
-	// maxMetadata is for dockerImageMetadata where its config is left out.
+	// maxMetadata is for dockerImageMetadata if the config is left out.
 	maxMetadata = 256 << 10
 	// surelyFits is a length at which manifest and config together always fit: a byte takes at most
-	// six in JSON, and what is derived is no longer than its source.
+	// six in JSON, and derived fields are no longer than their source.
 	surelyFits = maxContent / 12
 )
 
@@ -74,7 +74,7 @@ func (l LeftOut) Set(image *imagev1.Image) {
 	metav1.SetMetaDataAnnotation(&image.ObjectMeta, annotation.LeftOut, string(b))
 }
 
-// DropHeld removes content that an Image holds from its list of what is left out.
+// DropHeld removes content that an Image holds from its list of left-out content.
 func DropHeld(image *imagev1.Image) {
 	before, err := LeftOutOf(image)
 	if err != nil {
@@ -92,10 +92,9 @@ func DropHeld(image *imagev1.Image) {
 	}
 }
 
-// Fit makes an Image that carries a manifest, and maybe a config, one that can be stored. It
-// replaces the config, the manifest or both, as little as it can, by digest and size, see LeftOut.
-// It then fills in the fields that are derived from them, as far as they fit. An Image that fits
-// already is not changed.
+// Fit makes an Image with a manifest, and maybe a config, small enough to be stored. It replaces
+// the config, the manifest or both by digest and size, as little as necessary, see LeftOut. Then it
+// fills in the derived fields, as far as they fit. It does not change an Image that fits already.
 func Fit(image *imagev1.Image) error {
 	holdsManifest, holdsConfig := printable.IsYAML(image.DockerImageManifest), printable.IsYAML(image.DockerImageConfig)
 	if holdsManifest && holdsConfig && len(image.DockerImageManifest)+len(image.DockerImageConfig) <= surelyFits {
@@ -149,7 +148,7 @@ func Fit(image *imagev1.Image) error {
 		}
 		return nil
 	}
-	// cannot be: nothing is held in the last case
+	// impossible: in the last case the Image holds nothing
 	return fmt.Errorf("manifest %s is %w for an Image", m.Digest, ErrTooLarge)
 }
 
@@ -173,14 +172,14 @@ func size(image *imagev1.Image) int {
 	return len(b)
 }
 
-// mayBeShort reports whether manifest and config of an image are so long that the metadata derived
-// from them may be short, see fitting.
+// mayBeShort reports whether manifest and config are so long that the derived metadata may be
+// shortened, see fitting.
 func mayBeShort(image *imagev1.Image) bool {
 	return image.DockerImageConfig != "" && len(image.DockerImageManifest)+len(image.DockerImageConfig) > surelyFits
 }
 
-// fitting returns metadata as it is, or short if only then the content of image has at most
-// maxContent: labels and environment are in the config, too.
+// fitting returns metadata unchanged if the content of image then has at most maxContent, and
+// shortened otherwise: labels and environment are in the config, too.
 func (m *Manifest) fitting(image *imagev1.Image, metadata []byte) ([]byte, error) {
 	if !mayBeShort(image) {
 		return metadata, nil
@@ -201,8 +200,8 @@ func (m *Manifest) fitting(image *imagev1.Image, metadata []byte) ([]byte, error
 	return short, nil
 }
 
-// shorten returns the metadata of image. If it has more than limit bytes, it goes without how to
-// run the image, then without what people wrote.
+// shorten returns the metadata of image. If it has more than limit bytes, shorten drops the fields
+// about running the image, and then the texts that people wrote.
 func shorten(image *imagev1.Image, limit int) ([]byte, error) {
 	raw := image.DockerImageMetadata.Raw
 	d, err := metadataAsIs(image)

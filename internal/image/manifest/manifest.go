@@ -17,7 +17,7 @@ import (
 // specification asks registries to accept, and what they enforce.
 const MaxManifestSize = 4 << 20
 
-// Kind tells what a manifest describes.
+// Kind is what a manifest describes.
 type Kind string
 
 const (
@@ -61,8 +61,8 @@ type Manifest struct {
 	Digest string
 	// Config is nil for an index, for schema 1 and for an OCI artifact manifest.
 	Config *Descriptor
-	// Layers are ascending: the base layer first. Empty for an index. Of an OCI artifact manifest
-	// they are the blobs.
+	// Layers are ascending: the base layer first. Empty for an index. For an OCI artifact manifest,
+	// they are its blobs.
 	Layers []Descriptor
 	// Children are an index's entries, attestations included, in the order of the manifest.
 	Children     []Descriptor
@@ -70,7 +70,7 @@ type Manifest struct {
 	ArtifactType string
 	Annotations  map[string]string
 
-	// canonical is what a digest is computed over: the bytes themselves, or the payload of a signed
+	// canonical has the bytes that the digest covers: the manifest itself, or the payload of a signed
 	// schema 1 manifest without its signatures.
 	canonical []byte
 	// history is the config of a schema 1 manifest: its newest v1Compatibility.
@@ -94,13 +94,12 @@ type wireManifest struct {
 	Signatures *[]jwsSignature   `json:"signatures"`
 }
 
-// Parse reads a manifest. mediaType is that of the registry's Content-Type or of the referring
-// descriptor; empty when neither is known. The Kind tells an image from an artifact: artifacts are
-// not an error here.
+// Parse reads a manifest. mediaType is from the registry's Content-Type or from the referring
+// descriptor; empty if neither is known. An artifact is no error here: its Kind is KindArtifact.
 //
 // Rules beyond JSON: the manifest's own mediaType, the given one and its shape must agree
 // (CVE-2021-41190, OCI image-spec "mediaType"); digests are well-formed and sizes not negative; no
-// key occurs twice or in another case than its specification writes it.
+// key occurs twice, or in another case than in its specification.
 func Parse(raw []byte, mediaType string) (*Manifest, error) {
 	if len(raw) > MaxManifestSize {
 		return nil, fmt.Errorf("manifest of %d bytes is %w: the limit is %d", len(raw), ErrTooLarge, MaxManifestSize)
@@ -152,7 +151,7 @@ func decode(raw []byte) (*wireManifest, error) {
 	return &wire, nil
 }
 
-// beginsWithObject reports whether raw begins with a whole JSON object, nested however deep.
+// beginsWithObject reports whether raw begins with a complete JSON object, nested to any depth.
 func beginsWithObject(raw []byte) bool {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	for depth := 0; ; {
@@ -246,12 +245,13 @@ func parseArtifact(raw []byte, wire *wireManifest, given string) (*Manifest, err
 	}, nil
 }
 
-// classify tells an image from an artifact that is packed in an image manifest, as runtimes do:
-// what containerd (core/images, core/unpack) or containers/image (manifest, internal/image) would
-// run is an image. Neither looks at artifactType. Both look at the config's type, except that
-// containers/image does not in Docker's format. It unpacks layers of any type, and containerd some;
-// so an artifact with an image's config is only what has nothing but documents for layers, as
-// cosign's .sig manifests and BuildKit's attestations. docs/reference/images.md has the shapes.
+// classify distinguishes an image from an artifact in an image manifest, as runtimes do: everything
+// that containerd (core/images, core/unpack) or containers/image (manifest, internal/image) would
+// run is an image. Both ignore artifactType. Both check the config's type, but containers/image
+// does not in Docker's format. containers/image unpacks layers of any type, and containerd layers
+// of some types. So a manifest with an image's config is an artifact only if all its layers are
+// documents, as in cosign's .sig manifests and BuildKit's attestations. docs/reference/images.md
+// has the shapes.
 func classify(m *Manifest) Kind {
 	isDocuments, isFiles := len(m.Layers) > 0, false
 	for _, l := range m.Layers {
@@ -294,7 +294,7 @@ func (m *Manifest) check() error {
 			return err
 		}
 		if known, ok := sizes[d.Digest]; ok {
-			// Schema 1 sizes are hearsay; elsewhere one blob has one size.
+			// Sizes of schema 1 are unreliable; in other formats a blob has one size.
 			if known != d.Size && m.Kind != KindSchema1 {
 				return fmt.Errorf("manifest: %w: layers[%d].size: %s has size %d and %d", ErrInvalid, i, d.Digest, known, d.Size)
 			}
@@ -346,8 +346,8 @@ func (m *Manifest) Size() int64 {
 }
 
 // ImageChildren are the children of an index that may be images, or indexes of images: not
-// attestations, or media types that are not manifests. Only a child's own manifest decides what the
-// child is: runtimes ignore an entry's artifactType.
+// attestations, or media types that are not manifests. A child's own manifest decides whether it is
+// an image: runtimes ignore an entry's artifactType.
 func (m *Manifest) ImageChildren() []Descriptor {
 	var out []Descriptor
 	for _, d := range m.Children {
@@ -360,14 +360,15 @@ func (m *Manifest) ImageChildren() []Descriptor {
 }
 
 // ListsReferrers reports whether an index can be one of referrers: everything it lists is an
-// artifact, by its descriptor, and of no platform. It can be another index of artifacts as well;
-// the place where it is found tells (OCI distribution-spec, "Referrers Tag Schema").
+// artifact, by its descriptor, and of no platform. It may also be another index of artifacts; which
+// one it is depends on the tag under which it is found (OCI distribution-spec, "Referrers Tag
+// Schema").
 func (m *Manifest) ListsReferrers() bool {
 	return m.Kind == KindIndex && !slices.ContainsFunc(m.Children, func(d Descriptor) bool { return !isArtifactType(d.ArtifactType) || d.Platform != nil })
 }
 
-// Verify checks that dgst, of whatever algorithm, names this manifest. A signed schema 1 manifest
-// is named by its payload without signatures.
+// Verify checks that dgst, of any algorithm, is the digest of this manifest. The digest of a signed
+// schema 1 manifest covers its payload without signatures.
 func (m *Manifest) Verify(dgst string) error {
 	if dgst == m.Digest {
 		return nil
@@ -409,7 +410,7 @@ func isSHA256(s string) bool {
 	return true
 }
 
-// VerifyDigest checks that dgst, of whatever registered algorithm, is the digest of raw.
+// VerifyDigest checks that dgst, of any registered algorithm, is the digest of raw.
 func VerifyDigest(raw []byte, dgst string) error {
 	d := digest.Digest(dgst)
 	if err := ValidDigest(dgst); err != nil {

@@ -15,7 +15,7 @@ const (
 	MediaTypeDockerList    = string(types.DockerManifestList)
 	MediaTypeSchema1       = string(types.DockerManifestSchema1)
 	MediaTypeSchema1Signed = string(types.DockerManifestSchema1Signed)
-	// MediaTypeOCIArtifact is that of OCI artifact manifests, which were in release candidates of
+	// MediaTypeOCIArtifact is the type of OCI artifact manifests, which were in release candidates of
 	// image-spec 1.1. Some registries have them. They are never images.
 	MediaTypeOCIArtifact = "application/vnd.oci.artifact.manifest.v1+json"
 )
@@ -57,8 +57,8 @@ func isAlphanumeric(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
-// AcceptedMediaTypes lists the manifest media types that Parse reads, the preferred first: what a
-// client puts into its Accept header.
+// AcceptedMediaTypes lists the manifest media types that Parse reads, for a client's Accept header.
+// The preferred ones come first.
 func AcceptedMediaTypes() []string {
 	return []string{
 		MediaTypeOCIIndex, MediaTypeOCIManifest,
@@ -68,8 +68,8 @@ func AcceptedMediaTypes() []string {
 	}
 }
 
-// normalizeMediaType strips the parameters of a Content-Type header. Types that say nothing about
-// which manifest it is, as static file servers send, count as absent.
+// normalizeMediaType strips the parameters of a Content-Type header. General types, as static file
+// servers send them, count as absent.
 func normalizeMediaType(s string) string {
 	if t, _, err := mime.ParseMediaType(s); err == nil {
 		s = t
@@ -95,8 +95,8 @@ func isImageConfig(s string) bool {
 	return s == string(types.OCIConfigJSON) || s == string(types.DockerConfigJSON)
 }
 
-// isArtifactType reports whether an artifactType says that something is not an image.
-// go-containerregistry, and so crane and ko, writes the config's type there for images.
+// isArtifactType reports whether an artifactType marks an artifact. For images,
+// go-containerregistry, and so crane and ko, writes the config's type there.
 func isArtifactType(s string) bool { return s != "" && !isImageConfig(s) }
 
 // isRootFSLayer reports whether s is a file system layer: any compression, encryption or

@@ -15,7 +15,7 @@ import (
 func TestParseKinds(t *testing.T) {
 	tests := []struct {
 		file      string
-		given     string // media type the registry says
+		given     string // the registry's media type
 		kind      manifest.Kind
 		mediaType string
 		digest    string
@@ -78,8 +78,8 @@ func TestParseIndexChildren(t *testing.T) {
 		}
 		platforms = append(platforms, p)
 	}
-	// Without the attestation and the chart. What the entry with an artifactType is, its own
-	// manifest says.
+	// Without the attestation and the chart. An entry with an artifactType stays, because its own
+	// manifest decides.
 	if diff := cmp.Diff([]string{"linux/arm64/v8", "linux/amd64", "windows/amd64", "", ""}, platforms); diff != "" {
 		t.Errorf("platforms of image children (-want +got):\n%s", diff)
 	}
@@ -185,7 +185,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// What a runtime would run is an image, whatever it says that it is: the table of
+// Everything that a runtime would run is an image, whatever its artifactType: the table of
 // docs/reference/images.md.
 func TestWhatRuntimesRunIsAnImage(t *testing.T) {
 	const (
@@ -264,7 +264,7 @@ func TestParseImageWithArtifactType(t *testing.T) {
 	}
 }
 
-// Keys of annotations are free: they are not fields that a reader could mistake.
+// Keys of annotations may be any text, because readers cannot mistake them for fields.
 func TestParseAllowsAnyAnnotation(t *testing.T) {
 	raw := `{"schemaVersion":2,` + config + `,` + layers + `,"annotations":{"Digest":"x","layers":"y","LAYERS":"z"}}`
 	m, err := manifest.Parse([]byte(raw), "")
@@ -339,7 +339,7 @@ func TestParseConfig(t *testing.T) {
 	}
 }
 
-// A time that cannot be read cost the architecture and the labels.
+// Before, an invalid time made the architecture and the labels unknown.
 func TestConfigWithTimesThatCannotBeRead(t *testing.T) {
 	for _, created := range []string{`"yesterday"`, `5`, `{}`, `""`, `"0000-01-01T00:00:00+14:00"`, `"9999-12-31T23:59:59-14:00"`} {
 		c, err := manifest.ParseConfig([]byte(`{"os":"linux","architecture":"arm64","created":` + created + `,"config":{"Labels":{"a":"b"}},"rootfs":{"diff_ids":["x"]}}`))

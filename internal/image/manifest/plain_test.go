@@ -14,7 +14,7 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// FuzzPlain: what is read as plain JSON is what the readers say that are ready for any.
+// FuzzPlain: the readers of plain JSON give the same result as the general readers.
 func FuzzPlain(f *testing.F) {
 	AddSeeds(f, func(raw []byte) { f.Add(raw) })
 	for _, seed := range []string{
@@ -75,7 +75,7 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// FuzzNames: media types and digests are what the patterns say.
+// FuzzNames: the checks of media types and digests agree with the patterns.
 func FuzzNames(f *testing.F) {
 	long := strings.Repeat("a", 127)
 	for _, seed := range []string{

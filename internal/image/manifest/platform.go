@@ -60,9 +60,9 @@ func (p Platform) Exact() string {
 
 // Normalized returns the platform under the names that containerd compares: linux/aarch64 and
 // linux/arm64/v8 are linux/arm64, linux/x86_64 and linux/amd64/v1 are linux/amd64, linux/arm is
-// linux/arm/v7. What is not known stays so.
+// linux/arm/v7. Unknown parts stay unknown.
 func (p Platform) Normalized() Platform {
-	// Normalize would replace an empty operating system by the one of this program.
+	// Normalize would replace an empty operating system with this program's.
 	n := platforms.Normalize(ocispec.Platform{OS: cmp.Or(p.OS, "linux"), Architecture: p.Architecture, Variant: p.Variant})
 	if p.OS != "" {
 		p.OS = n.OS
@@ -71,9 +71,9 @@ func (p Platform) Normalized() Platform {
 	return p
 }
 
-// runner returns a matcher of the platforms whose images a runtime takes on a node of platform p,
-// best first: on linux/arm64 those of linux/arm, too, and on linux/amd64 none of linux/amd64/v3.
-// Versions of operating systems do not count.
+// runner returns a matcher for the platforms whose images a runtime runs on a node of platform p,
+// best first: a linux/arm64 node also runs images for linux/arm, and a linux/amd64 node none for
+// linux/amd64/v3. Versions of operating systems do not count.
 func (p Platform) runner() platforms.MatchComparer {
 	spec := p.spec()
 	if !variant.MatchString(spec.Variant) { // containerd counts down from any number
@@ -82,18 +82,17 @@ func (p Platform) runner() platforms.MatchComparer {
 	return platforms.Only(spec)
 }
 
-// variant is a variant that there may be: v3 of amd64, v7 of arm, v9.5 of arm64.
+// variant matches possible variants: v3 of amd64, v7 of arm, v9.5 of arm64.
 var variant = regexp.MustCompile(`^([vV]?[0-9](\.[0-9])?)?$`)
 
-// spec returns the names that runtimes compare. Without the name of an operating system, it is for
-// none.
+// spec returns the platform as runtimes compare it. Without an operating system, it matches none.
 func (p Platform) spec() ocispec.Platform {
 	return ocispec.Platform{OS: cmp.Or(p.OS, "unknown"), Architecture: p.Architecture, Variant: p.Variant}
 }
 
-// Is reports whether p is the platform that is wanted, whatever its versions. Wanted without a
-// variant, it is each variant of the architecture whose images a runtime takes there: linux/arm/v6
-// is linux/arm, and linux/amd64/v3 is not linux/amd64.
+// Is reports whether p is the wanted platform, whatever the version of its operating system. If
+// wanted has no variant, every variant counts whose images a runtime runs there: linux/arm/v6 is
+// linux/arm, and linux/amd64/v3 is not linux/amd64.
 func (p Platform) Is(wanted Platform) bool {
 	is, want := p.Normalized(), wanted.Normalized()
 	if wanted.Variant != "" || !strings.EqualFold(wanted.Architecture, "arm") && want.Architecture == "arm" { // armhf and armel imply one
@@ -102,8 +101,8 @@ func (p Platform) Is(wanted Platform) bool {
 	return is.Architecture == want.Architecture && Choose([]Platform{p}, wanted) == 0
 }
 
-// Choose returns which of all platforms a runtime takes on a node of the wanted one, -1 if it takes
-// none.
+// Choose returns the index of the platform that a runtime chooses on a node of the wanted platform,
+// -1 if it chooses none.
 func Choose(all []Platform, wanted Platform) int {
 	runner, exactly, chosen := wanted.runner(), wanted.Normalized().String(), -1
 	for i, p := range all {
@@ -117,10 +116,10 @@ func Choose(all []Platform, wanted Platform) int {
 	return chosen
 }
 
-// Nodes returns, for each entry of an index, the nodes' platforms whose runtimes may take it, as
-// os/architecture: nodes do not tell variants. There is none for an entry
-// without a platform. An entry for another architecture counts where the
-// index has none for the node's, as linux/386 for linux/amd64.
+// Nodes returns, for each entry of an index, the platforms of nodes whose runtimes may choose it.
+// They are os/architecture, because nodes do not report variants. An entry without a platform has
+// none. An entry for another architecture counts if the index has none for the node's, as linux/386
+// for linux/amd64.
 func Nodes(entries []Platform) [][]string {
 	all := make([][]string, len(entries))
 	own := func(p Platform) Platform {

@@ -106,8 +106,8 @@ func TestNodesOfAnIndex(t *testing.T) {
 	}
 }
 
-// FuzzPlatform: whatever a registry writes, a platform is itself, under its normalized name too,
-// and what is written is read again.
+// FuzzPlatform: any platform equals itself and its normalized form, and its text can be parsed
+// again.
 func FuzzPlatform(f *testing.F) {
 	for _, s := range []string{"linux/amd64", "linux/arm64/v8", "windows/amd64:10.0.1", "/", "", "LINUX/armhf", "a/b/c/d:e:f"} {
 		f.Add(s)

@@ -14,7 +14,7 @@ import (
 
 //go:generate go test -run ^TestReadersAreGenerated$ . -write-readers
 
-// The readers are those of the types, as they are now.
+// The generated readers match the present types.
 func TestReadersAreGenerated(t *testing.T) {
 	readergen.Check(t, "zz_generated.readers.go", readergen.Package{
 		Name: "manifest", Path: "github.com/tidewaiter/tidewaiter/internal/image/manifest",
@@ -25,7 +25,7 @@ func TestReadersAreGenerated(t *testing.T) {
 			reflect.TypeFor[json.RawMessage](): "readAny",
 		},
 		Readers: []readergen.Reader{
-			// A manifest that has fields of schema 1, or unknown ones, is looked at closely.
+			// A manifest with fields of schema 1, or with unknown ones, goes to the general reader.
 			{Func: "readWire", Of: wireManifest{}, Except: []string{"fsLayers", "history", "signatures"}},
 			{Func: "readDescriptor", Of: Descriptor{}},
 			{Func: "readPlatform", Of: Platform{}},

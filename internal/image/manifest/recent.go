@@ -8,14 +8,14 @@ import (
 const (
 	// recentSize is how many manifests, configs and pairs of them are remembered.
 	recentSize = 64
-	// recentBytes is the longest text that is remembered: all together are at most 8 MiB
-	// of text, and what was parsed from it.
+	// recentBytes is the longest text that is remembered. All texts together are at most 8 MiB,
+	// besides the parsed values.
 	recentBytes = 64 << 10
 )
 
-// One write reads the same manifest and config several times: to compute what the client
-// left out, to validate what it sent, to find an index's children. So the last ones read
-// are remembered.
+// One write reads the same manifest and config several times: to compute the fields that the client
+// left out, to validate the others, and to find an index's children. So the last ones are
+// remembered.
 var (
 	recentManifests = lru.New(recentSize)
 	recentConfigs   = lru.New(recentSize)
@@ -72,7 +72,7 @@ type checkedKey struct {
 	config   string
 }
 
-// checkConfig returns checked for the config that image carries, or why it is not the one
+// checkConfig returns the proof for the config that image carries, or an error if it is not the one
 // that m names.
 func (m *Manifest) checkConfig(image *imagev1.Image) (*checked, error) {
 	key := checkedKey{m, image.DockerImageConfig}

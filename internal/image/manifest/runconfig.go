@@ -16,7 +16,7 @@ type runConfig struct {
 	StopSignal  string       `json:",omitempty"`
 	Shell       []string     `json:",omitempty"`
 	ArgsEscaped bool         `json:",omitempty"`
-	StopTimeout *int64       `json:",omitempty"` // in seconds; 0 is another than none
+	StopTimeout *int64       `json:",omitempty"` // in seconds; 0 differs from nil
 }
 
 // healthcheck has times in nanoseconds.
@@ -30,7 +30,7 @@ type healthcheck struct {
 }
 
 // beside returns the fields of c that docker10 lacks, as JSON; "" if there are none, or if it would
-// be too long. A part that is not well-formed is left out alone.
+// be too long. It leaves out only the parts that are malformed.
 func (c *RunConfig) beside() string {
 	if c == nil || len(c.Healthcheck)+len(c.StopSignal)+len(c.Shell)+len(c.ArgsEscaped)+len(c.StopTimeout) == 0 {
 		return ""

@@ -12,7 +12,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 )
 
-// withConfig is an Image as a client sends it, of a config.
+// withConfig returns an Image with a config, as a client sends it.
 func withConfig(config string) *imagev1.Image {
 	digest := func(s string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(s))) }
 	text := fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"config":{"mediaType":"application/vnd.oci.image.config.v1+json","digest":%q,"size":%d},"layers":[]}`,
@@ -20,8 +20,8 @@ func withConfig(config string) *imagev1.Image {
 	return newImage(digest(text), text, config, "")
 }
 
-// What docker10 has no fields for is in annotations, as far as it is well-formed, printable and
-// short.
+// Parts of a config for which docker10 has no fields are in annotations, if they are well-formed,
+// printable and short.
 func TestDeriveWhatDockerImageHasNoFieldFor(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, config, version, run string }{
@@ -40,7 +40,7 @@ func TestDeriveWhatDockerImageHasNoFieldFor(t *testing.T) {
 	} {
 		image := withConfig(tt.config)
 		image.Annotations = map[string]string{annotation.OSVersion: "claimed", annotation.RunConfig: "claimed"}
-		for range 2 { // the second time is as the first
+		for range 2 { // deriving again gives the same
 			if err := manifest.Derive(image); err != nil {
 				t.Fatalf("%s: %v", tt.name, err)
 			}

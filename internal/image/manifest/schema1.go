@@ -18,9 +18,9 @@ type schema1History struct {
 	V1Compatibility string `json:"v1Compatibility"`
 }
 
-// jwsSignature is one signature of a "pretty" JWS. Only the protected header matters here: it tells
-// how to get the signed payload back. The keys of the signatures identify no one and are
-// not checked.
+// jwsSignature is one signature of a "pretty" JWS. Only the protected header matters here, because
+// it defines the signed payload. The keys of the signatures do not identify a signer, and are not
+// checked.
 type jwsSignature struct {
 	Protected string `json:"protected"`
 }
@@ -32,8 +32,8 @@ type jwsProtected struct {
 	FormatTail   string `json:"formatTail"`
 }
 
-// parseSchema1 reads a Docker image manifest of version 2, schema 1. Only the payload counts: that
-// is what the digest covers.
+// parseSchema1 reads a Docker image manifest of version 2, schema 1. Only the payload counts,
+// because the digest covers it.
 func parseSchema1(raw []byte, wire *wireManifest, given string) (*Manifest, error) {
 	mediaType := MediaTypeSchema1
 	payload := raw

@@ -14,7 +14,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 )
 
-// docs/reference/images.md says from which size on a config is left out.
+// docs/reference/images.md has the size from which on a config is left out.
 func TestConfigsThatAreLeftOut(t *testing.T) {
 	for _, tc := range []struct {
 		of      string
@@ -34,7 +34,7 @@ func TestConfigsThatAreLeftOut(t *testing.T) {
 	}
 }
 
-// ofLength is an image with a config of a length, which is mostly labels or mostly history.
+// ofLength returns an image with a config of a length, mostly labels or mostly history.
 func ofLength(t *testing.T, of string, length int) *imagev1.Image {
 	t.Helper()
 	labels, history := map[string]string{}, []map[string]string{{}}
@@ -56,8 +56,8 @@ func ofLength(t *testing.T, of string, length int) *imagev1.Image {
 	return &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: name}, DockerImageReference: "r.example.com/app@" + name, DockerImageManifest: raw, DockerImageConfig: string(config)}
 }
 
-// Labels that have no room in the metadata beside the config are read from the config, and what is
-// derived stays the same: the server computes it again.
+// Labels for which the metadata has no room beside the config are read from the config. The derived
+// fields stay the same when the server computes them again.
 func TestLabelsOfLargeConfigs(t *testing.T) {
 	for _, length := range []int{530_227, 700_000, 1 << 20} {
 		image := ofLength(t, "labels", length)

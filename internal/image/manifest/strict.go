@@ -15,9 +15,9 @@ var knownKeys = []string{
 	"architecture", "os", "os.version", "os.features", "variant",
 }
 
-// checkKeys refuses keys that differ from a known one by case only. Go's encoding/json, and so most
-// container tools, reads them as the known key; strict readers do not see them. Keys of annotations
-// are the user's and may be anything.
+// checkKeys refuses keys that differ from a known one only by case. Go's encoding/json, and so most
+// container tools, read them as the known key; strict readers ignore them. Keys of annotations
+// belong to users and may be any text.
 func checkKeys(raw []byte) error {
 	type frame struct {
 		object      bool // else array

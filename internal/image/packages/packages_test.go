@@ -82,7 +82,7 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// A query is the text that was given, which may be shorter than it is as the URL is written.
+// A query keeps its text, which may be shorter than the URL in canonical form.
 func TestQueryKeepsItsText(t *testing.T) {
 	t.Parallel()
 	text := "pkg:npm/" + strings.Repeat("(", packages.MaxPURL/2)
@@ -95,7 +95,7 @@ func TestQueryKeepsItsText(t *testing.T) {
 	}
 }
 
-// What an image has is known if an SBOM was read, and no document was left out.
+// The packages of an image are known if an SBOM was read and no document was left out.
 func TestKnown(t *testing.T) {
 	t.Parallel()
 	read, vex, unread, part := packages.Source{Format: packages.FormatSPDX}, packages.Source{Format: packages.FormatOpenVEX}, packages.Source{Problem: "damaged"}, packages.Source{Format: packages.FormatCycloneDX, Problem: "too long"}
@@ -179,7 +179,8 @@ func TestAttackPackedBomb(t *testing.T) {
 	}
 }
 
-// What unpacks is packed to the same packages, and what does not gives none.
+// Unpacked packages can be packed and unpacked again without change. With an error, there are no
+// packages.
 func FuzzUnpack(f *testing.F) {
 	for _, all := range [][]packages.Package{{debian}, {{Name: "a"}, {Name: "b", Version: "1"}}} {
 		packed, err := packages.Pack(all)
@@ -207,7 +208,7 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// A query that matches a package has a key by which the index knows the package.
+// If a query matches a package, the index has the package under the query's key.
 func FuzzQuery(f *testing.F) {
 	f.Add("openssl", "openssl", "pkg:deb/debian/openssl@1?arch=a")
 	f.Add("pkg:npm/%40babel/core", "@babel/core", "pkg:npm/%40babel/core@7")
@@ -238,7 +239,7 @@ func TestVouched(t *testing.T) {
 	t.Parallel()
 	const digest, index = "sha256:1111111111111111111111111111111111111111111111111111111111111111", "sha256:2222222222222222222222222222222222222222222222222222222222222222"
 	const statement = "sha256:5555555555555555555555555555555555555555555555555555555555555555"
-	// signed is an image whose verdicts say by whom the statement is signed in each place.
+	// signed returns an image whose verdicts name the signers of the statement in each repository.
 	signed := func(trusted, forImage corev1.ConditionStatus, vouched string) *imagev1.Image {
 		return &imagev1.Image{
 			ObjectMeta: metav1.ObjectMeta{Name: digest, Annotations: map[string]string{"tidewaiter.dev/verdicts": vouched}},
@@ -263,7 +264,7 @@ func TestVouched(t *testing.T) {
 	document := packages.Source{Repository: "example.com/app", Signed: true, Signature: "s", DerivedFrom: statement}
 	listed := packages.Source{Repository: "example.com/app", Index: index, Blob: statement, DerivedFrom: statement}
 	other := document
-	other.DerivedFrom = index // other bytes than those that were judged
+	other.DerivedFrom = index // not the bytes that were judged
 	unread, written := document, listed
 	unread.DerivedFrom, written.DerivedFrom = "", ""
 	lost := document
@@ -310,7 +311,7 @@ func TestVouched(t *testing.T) {
 		if got := vouched(); got != tc.want {
 			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
 		}
-		for i := range tc.image.Signatures { // anybody writes conditions, in any order
+		for i := range tc.image.Signatures { // any client may write conditions, in any order
 			slices.Reverse(tc.image.Signatures[i].Conditions)
 		}
 		if got := vouched(); got != tc.want {

@@ -37,7 +37,7 @@ func Pack(all []Package) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Unpack is the inverse of Pack. It takes bounded time and memory, whatever it is given.
+// Unpack is the inverse of Pack. It takes bounded time and memory for any input.
 func Unpack(packed []byte) (all []Package, err error) {
 	if len(packed) == 0 {
 		return nil, nil
@@ -76,7 +76,7 @@ func Unpack(packed []byte) (all []Package, err error) {
 	return all, nil
 }
 
-// All returns the packages of a document, wherever they are.
+// All returns the packages of a document, packed or not.
 func (s *Source) All() ([]Package, error) {
 	if s.Packages != nil {
 		return s.Packages, nil

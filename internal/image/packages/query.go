@@ -13,16 +13,15 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
 )
 
-// Field is the field that ImagePackages and Images are selected by: a name, or a package URL.
+// Field is the field for selecting ImagePackages and Images by a name or a package URL.
 const Field = selectors.Package
 
-// Query asks for a package: by its name, or by its package URL. Of a URL, the type, the namespace
-// and the name must be those of the package, and so must the version and each qualifier, if it has
-// them.
+// Query selects packages by name or by package URL. A package matches a URL if it has the same
+// type, namespace and name, and also the version and the qualifiers that the URL has.
 type Query struct {
 	text  string
 	name  string
-	probe string // a part of name that is in every package URL of that name, in lower case
+	probe string // a part of the name, in lower case, that every package URL with this name contains
 	purl  *packageurl.PackageURL
 }
 
@@ -43,10 +42,12 @@ func ParseQuery(text string) (*Query, error) {
 	return &Query{text: text, purl: &purl}, nil
 }
 
-// String is the query as it was given: if it is written again, a package URL may be too long.
+// String returns the query's original text, because the canonical form of a package URL may be too
+// long.
 func (q *Query) String() string { return q.text }
 
-// longestWord is the longest run of ASCII letters and digits, which package URLs do not encode.
+// longestWord returns the longest run of ASCII letters and digits, which package URLs do not
+// encode.
 func longestWord(text string) (longest string) {
 	for _, word := range strings.FieldsFunc(text, func(r rune) bool {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9')
@@ -58,7 +59,7 @@ func longestWord(text string) (longest string) {
 	return longest
 }
 
-// Key is a name of every package that the query asks for: see [Names].
+// Key returns a name that every matching package has, see [Names].
 func (q *Query) Key() string {
 	if q.purl != nil {
 		return PURLName(q.purl)
@@ -90,8 +91,7 @@ func (q *Query) Matches(p *Package) bool {
 	return true
 }
 
-// In returns the packages of a list that are asked for, with their sources. A list that cannot be
-// read is an error.
+// In returns the packages of a list that match, with their sources. An unreadable list is an error.
 func (q *Query) In(list *ImagePackages) (found []Found, err error) {
 	for i := range list.Sources {
 		all, err := list.Sources[i].All()
@@ -107,20 +107,20 @@ func (q *Query) In(list *ImagePackages) (found []Found, err error) {
 	return found, nil
 }
 
-// Found is a package that was asked for, and the document that has it.
+// Found is a package that matches a query, and the document that lists it.
 type Found struct {
 	Package
 	Source *Source
 }
 
-// IndexValue is what the index has for a name: 40 bits of its hash, which take less than a name and
-// have a bound. What an index finds is matched again, so names may share a value.
+// IndexValue returns the value for a name in the index: 40 bits of its hash, which are short for
+// any name. Names may share a value, because the caller matches again what the index finds.
 func IndexValue(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return base64.RawURLEncoding.EncodeToString(sum[:5])
 }
 
-// Names are the names of all packages of a list, in no order, and some more than once.
+// Names returns the names of all packages of a list, in no order. A name may occur more than once.
 func Names(list *ImagePackages) (all []string, err error) {
 	for i := range list.Sources {
 		packages, err := list.Sources[i].All()
@@ -135,7 +135,7 @@ func Names(list *ImagePackages) (all []string, err error) {
 }
 
 // names returns the names under which people know a package: the name in the document, and the name
-// in its URL. A Maven package is also known by its artifact alone, because documents differ in
+// in its URL. A Maven package also has its artifact alone as a name, because documents differ in
 // that.
 func names(p *Package) []string {
 	all := []string{p.Name}
@@ -158,9 +158,8 @@ func names(p *Package) []string {
 	return all
 }
 
-// Upstream returns the source package that a distribution built a package from, by the qualifier
-// of its URL that Syft writes, and the source's version; both are empty where the URL does not say
-// them.
+// Upstream returns the source package that a distribution built a package from, by the qualifier of
+// its URL that Syft writes, and the source's version; both are empty if the URL does not have them.
 func Upstream(p *packageurl.PackageURL) (name, version string) {
 	if !isDistribution(p.Type) {
 		return "", ""
@@ -177,8 +176,8 @@ func Upstream(p *packageurl.PackageURL) (name, version string) {
 	return source, ""
 }
 
-// PURLName is the name of a package with its namespace, where that is part of the name. Of
-// operating systems' packages the namespace is the distribution.
+// PURLName returns the name of a package with its namespace, if that is part of the name. For
+// packages of operating systems it is not: there, the namespace is the distribution.
 func PURLName(p *packageurl.PackageURL) string {
 	switch {
 	case p.Namespace == "", isDistribution(p.Type):
@@ -197,8 +196,8 @@ func isDistribution(typ string) bool {
 	return false
 }
 
-// Comparable returns what a package's version is compared by: the type of its package URL, "" if it
-// has none, and its version with the epoch.
+// Comparable returns the data for comparing a package's version: the type of its package URL, "" if
+// it has none, and its version with the epoch.
 func (p *Package) Comparable() (typ, version string) {
 	version = p.Version
 	purl, err := packageurl.FromString(p.PURL)
@@ -212,8 +211,7 @@ func (p *Package) Comparable() (typ, version string) {
 	return purl.Type, version
 }
 
-// documents are the beginnings of the predicate types, and of the media types, of SBOMs and VEX
-// documents.
+// documents has the prefixes of the predicate types and media types of SBOMs and VEX documents.
 var documents = []string{
 	"https://spdx.dev/Document", "application/spdx", "text/spdx", "application/vnd.spdx",
 	"https://cyclonedx.org/bom", "application/vnd.cyclonedx",
@@ -226,7 +224,7 @@ func IsDocument(typ string) bool {
 	return slices.ContainsFunc(documents, func(beginning string) bool { return strings.HasPrefix(typ, beginning) })
 }
 
-// ConvertFieldLabel accepts the fields that ImagePackages are selected by.
+// ConvertFieldLabel accepts the selectable fields of ImagePackages.
 func ConvertFieldLabel(label, value string) (string, string, error) {
 	switch label {
 	case "metadata.name":

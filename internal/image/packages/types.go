@@ -46,8 +46,8 @@ func Install(scheme *runtime.Scheme) error {
 	return scheme.SetVersionPriority(GroupVersion)
 }
 
-// ImagePackages says which packages an image has, by the documents that are attached to it. Its
-// name is the digest of the image.
+// ImagePackages lists the packages of an image, from the documents that are attached to it. Its
+// name is the image's digest.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -89,47 +89,47 @@ const (
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type Source struct {
-	// Repository has the document, beside the image.
+	// Repository is the repository with the image and the document.
 	Repository string `json:"repository"`
-	// Manifest is the digest of the manifest that holds the document, and Blob that of the document
-	// itself.
+	// Manifest is the digest of the manifest that contains the document, and Blob the digest of the
+	// document itself.
 	Manifest string `json:"manifest"`
 	Blob     string `json:"blob"`
 	// Type is the predicate type of the statement that holds the document, or the document's media
 	// type.
 	Type string `json:"type,omitempty"`
-	// Format is SPDX, CycloneDX or OpenVEX; it is empty where the document could not be read.
+	// Format is SPDX, CycloneDX or OpenVEX; it is empty if the document could not be read.
 	Format string `json:"format,omitempty"`
-	// Signature is the second half of the name of the image's signature that is the signed
-	// document: its conditions say whether a trusted signer vouches for it. It is empty where the
-	// document is not signed, or too large to be judged.
+	// Signature is the second half of the name of the signature, in the Image, that contains the
+	// signed document. The signature's conditions show whether a trusted signer vouches for the
+	// document. It is empty if the document is not signed, or too large to be judged.
 	Signature string `json:"signature,omitempty"`
-	// Signed is true if somebody signed the document, trusted or not.
+	// Signed is true if the document has a signature, trusted or not.
 	Signed bool `json:"signed,omitempty"`
-	// Index is the digest of the index that lists the document beside the image, as BuildKit does
-	// it: whoever signs the index vouches for the document.
+	// Index is the digest of an index that lists the document beside the image, as BuildKit's do: a
+	// signature of the index also vouches for the document.
 	Index string `json:"index,omitempty"`
-	// DerivedFrom is the digest of what the server has read the packages and statements from
-	// itself: a signed statement in a signature that the image holds, or a document that an index
-	// lists. The server writes it. Where it is empty, packages and statements are the word of
-	// whoever wrote this object, and nobody vouches for them.
+	// DerivedFrom is the digest of the document from which the server itself has read the packages and
+	// statements: a signed statement in a signature of the Image, or a document that an index lists.
+	// The server writes it. If it is empty, the writer of this object supplied the packages and
+	// statements, and no signer vouches for them.
 	DerivedFrom string `json:"derivedFrom,omitempty"`
 	// Count is how many packages the document has.
 	Count int32 `json:"count,omitempty"`
-	// Problem says why packages of the document are not known: all of them if count is 0.
+	// Problem is the reason why packages of the document are unknown: all of them if count is 0.
 	Problem string `json:"problem,omitempty"`
-	// Packages are the packages, at most 10,000. Lists and watches have packed in its place.
+	// Packages are the packages, at most 10,000. Lists and watches have packed instead.
 	//
 	// +listType=atomic
 	Packages []Package `json:"packages,omitempty"`
-	// Packed has the packages as lines, packed by gzip: name, version, package URL and license,
-	// with tabs between.
+	// Packed has the packages as lines, compressed with gzip: name, version, package URL and license,
+	// separated by tabs.
 	Packed []byte `json:"packed,omitempty"`
-	// Statements are what an OpenVEX document says, at most 200, by Author.
+	// Statements are the statements of an OpenVEX document, at most 200.
 	//
 	// +listType=atomic
 	Statements []Statement `json:"statements,omitempty"`
-	// Author is who a VEX document says that it is by; nobody verifies that.
+	// Author is the author that a VEX document names, without verification.
 	Author string `json:"author,omitempty"`
 }
 
@@ -138,7 +138,7 @@ type Source struct {
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 type Package struct {
-	// Name is the package's, with its scope or group where that is part of it: openssl,
+	// Name is the package's name, with its scope or group if that is part of the name: openssl,
 	// @babel/core, golang.org/x/net.
 	Name string `json:"name"`
 	// Version is as the document has it; empty if it has none.
@@ -149,7 +149,7 @@ type Package struct {
 	License string `json:"license,omitempty"`
 }
 
-// Statement is what a VEX document says of a vulnerability.
+// Statement is a VEX document's statement about a vulnerability.
 //
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
@@ -158,12 +158,12 @@ type Statement struct {
 	Vulnerability string `json:"vulnerability"`
 	// Status is not_affected, affected, fixed or under_investigation.
 	Status string `json:"status"`
-	// Justification says why it does not affect the image.
+	// Justification is why it does not affect the image.
 	Justification string `json:"justification,omitempty"`
 }
 
 // Bounded returns a package whose texts are printable lines within their bounds. A package URL that
-// is too long is left out, as a part of one is another.
+// is too long is left out, because its beginning would be another URL.
 func (p Package) Bounded() Package {
 	p.Name, p.Version, p.License = printable.Line(p.Name, MaxName), printable.Line(p.Version, MaxName), printable.Line(p.License, MaxName)
 	if len(p.PURL) > MaxPURL || strings.ContainsFunc(p.PURL, func(r rune) bool { return r <= ' ' || r > '~' }) {
@@ -178,12 +178,14 @@ func (s Statement) Bounded() Statement {
 	return s
 }
 
-// IsUnderived reports whether the server may read the source's document itself, and has not.
+// IsUnderived reports whether the server may read the source's document itself, but has not done
+// so.
 func (s Source) IsUnderived() bool {
 	return s.DerivedFrom == "" && (s.Signature != "" || s.Index != "")
 }
 
-// SameDocument reports whether two sources have the same document of an index, and the same of it.
+// SameDocument reports whether two sources have the same document of an index, and the same
+// packages from it.
 func (s *Source) SameDocument(other *Source) bool {
 	own, _ := SplitProblem(s.Problem)
 	same, _ := SplitProblem(other.Problem)
@@ -191,8 +193,8 @@ func (s *Source) SameDocument(other *Source) bool {
 		own == same && s.Author == other.Author && slices.Equal(s.Statements, other.Statements) && bytes.Equal(s.Packed, other.Packed)
 }
 
-// Fit drops the packages of a source for which there is no room beside those of other sources,
-// which are packed into so many bytes. It returns the bytes of all.
+// Fit drops the packages of a source if there is no room for them beside the other sources'
+// packages, which take packed bytes. It returns the bytes of all.
 func (s *Source) Fit(packed int) int {
 	if packed+len(s.Packed) > MaxPacked {
 		s.Packed, s.Count = nil, 0
@@ -201,11 +203,10 @@ func (s *Source) Fit(packed int) int {
 	return packed + len(s.Packed)
 }
 
-// besides is between what is wrong with a document and a note about others, for which there was no
-// room.
+// besides separates the problem of a document from a note about others for which there was no room.
 const besides = "(besides, "
 
-// SplitProblem splits the problem of a source into what is wrong with its document and a note about
+// SplitProblem splits the problem of a source into the problem of its own document and a note about
 // others.
 func SplitProblem(problem string) (own, note string) {
 	own, note, _ = strings.Cut(problem, besides)
@@ -220,8 +221,8 @@ func JoinProblem(own, note string) string {
 	return strings.TrimSpace(own + " " + besides + note + ")")
 }
 
-// Known reports whether the list has all packages of its image, as far as documents can say: it has
-// an SBOM, and every document was read whole.
+// Known reports whether the list has all packages of its image, as far as documents can show that:
+// it has an SBOM, and every document was read to its end.
 func (l *ImagePackages) Known() bool {
 	known := false
 	for i := range l.Sources {
@@ -234,8 +235,8 @@ func (l *ImagePackages) Known() bool {
 	return known
 }
 
-// Unread says of how many images it is not known whether they have a package, if lists of them have
-// a list: "" if it is known of all. partly says that there are lists which are not
+// Unread returns a text about the images whose packages are unknown, given the number of images and
+// of their lists: "" if there are none. partly is true if there are lists that are not
 // [ImagePackages.Known].
 func Unread(images, lists int64, partly bool) string {
 	const some = "only a part of the packages may be known: see problem in imagepackages"
@@ -252,7 +253,8 @@ func Unread(images, lists int64, partly bool) string {
 	return text
 }
 
-// Count is how many packages a list has, each counted in every document that has it.
+// Count returns the number of packages of a list. A package counts once for each document that has
+// it.
 func (l *ImagePackages) Count() (n int32) {
 	for i := range l.Sources {
 		n += l.Sources[i].Count

@@ -16,16 +16,16 @@ import (
 
 // Voucher is the result of judging a document: whether a trusted signer signed it, and who.
 type Voucher struct {
-	// Verified is True, False (signed, by no trusted signer), Unsigned, or Unknown.
+	// Verified is True, False (signed, but not by a trusted signer), Unsigned, or Unknown.
 	Verified string
-	// By is who signed it, or the index that lists it, if that is known; Reason says why it is not
-	// True.
+	// By is the signer, or the index that lists the document, if that is known; Reason is why Verified
+	// is not True.
 	By, Reason string
 }
 
-// Vouched returns who vouches for a document that is attached to an image, by what the image holds:
-// in a reference's repository, or under its tag, as the policies that cover the reference judge. A
-// signer who is trusted elsewhere does not vouch there. index reads an index.
+// Vouched returns who vouches for a document that is attached to an image, from the verdicts stored
+// in the Image. They are the verdicts of the policies that cover a reference, in its repository or
+// under its tag: a signer who is trusted elsewhere does not vouch there. index reads an index.
 func (s *Source) Vouched(image *imagev1.Image, asked reference.Reference, index func(digest string) (*imagev1.Image, error)) Voucher {
 	unknown := func(format string, args ...any) Voucher {
 		return Voucher{Verified: verdicts.VerifiedUnknown, Reason: fmt.Sprintf(format, args...)}
@@ -55,13 +55,13 @@ func (s *Source) Vouched(image *imagev1.Image, asked reference.Reference, index 
 }
 
 const (
-	// unjudged is the reason where no condition has one.
+	// unjudged is the reason if no condition has one.
 	unjudged = "nobody judged it"
 	// underived is the reason if a client sent the packages and the server has not read the document.
 	underived = "the server has not read it itself: import the image again with the server"
 )
 
-// ofSignature is what the policies that cover a reference say of a signed document.
+// ofSignature returns the verdict of the policies that cover a reference on a signed document.
 func (s *Source) ofSignature(image *imagev1.Image, asked reference.Reference) Voucher {
 	i := slices.IndexFunc(image.Signatures, func(signature imagev1.ImageSignature) bool { return signature.Name == image.Name+"@"+s.Signature })
 	if i < 0 {
@@ -93,7 +93,7 @@ func (s *Source) ofSignature(image *imagev1.Image, asked reference.Reference) Vo
 		v.Reason = cmp.Or(forImage.Reason, unjudged)
 	case there.Verified == verdicts.VerifiedUnknown && len(there.Vouches) == 0:
 		v.Reason = cmp.Or(there.Reason, unjudged)
-	default: // it is trusted wherever it is, and that is not here
+	default: // it is trusted in other places, but not here
 		v.Verified, v.Reason = verdicts.VerifiedFalse, fmt.Sprintf("signed in another repository, and not in %s by a signer whom its policies trust", asked.Name())
 	}
 	return v

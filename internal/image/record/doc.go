@@ -1,6 +1,6 @@
-// Package record merges what registries said of images and tags with what is stored of them.
+// Package record merges what an importer read about images and tags with the stored objects.
 //
-// [Store] does so for an image and [Tag.Store] for a tag, in whatever keeps them. The server does
-// it for its clients: an ImageRecord is a request that has what an importer read, of many images
-// and tags at a time. Nothing of an ImageRecord is stored but what follows from it.
+// [Store] does so for an image and [Tag.Store] for a tag, through interfaces. The server merges for
+// its clients: an ImageRecord is a request with everything that an importer read about many images
+// and tags. The ImageRecord itself is not stored.
 package record

@@ -11,7 +11,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 )
 
-// UniquePart is the part of a signature's name that tells it from others of its image.
+// UniquePart returns the part of a signature's name that is unique within its image.
 func UniquePart(name string) string {
 	_, part, _ := strings.Cut(name, "@")
 	return part
@@ -23,8 +23,8 @@ func UniquePart(name string) string {
 // read everything.
 //
 // It returns the signatures that it added: as many as fit into a request. more is true if others
-// are left for the next request. The server judges the signatures that it gets, keeps those that
-// count and leaves out the rest. offered are the signatures of earlier requests.
+// are left for the next request. The server judges the signatures, keeps those that count and
+// leaves out the rest. offered are the signatures of earlier requests.
 func mergeFound(merged, fresh *imagev1.Image, repository string, offered []string) (added []string, more bool) {
 	all := annotation.Found(merged.Annotations)
 	_, recorded := merged.Annotations[annotation.Repositories]
@@ -38,7 +38,7 @@ func mergeFound(merged, fresh *imagev1.Image, repository string, offered []strin
 		}
 	}
 	stamp, clients, room := annotation.JudgedBy(merged.Annotations[annotation.Policy], merged.Annotations[annotation.NamespacePolicy]), all[annotation.Clients], -1
-	var unheld []imagev1.ImageSignature // for which no room is left
+	var unheld []imagev1.ImageSignature // those for which no room is left
 	for _, s := range fresh.Signatures {
 		part := UniquePart(s.Name)
 		i := slices.IndexFunc(merged.Signatures, func(have imagev1.ImageSignature) bool { return have.Name == s.Name })

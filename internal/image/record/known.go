@@ -11,19 +11,19 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// An answer has 100 results. It tells nothing of an index whose manifest is longer, in bytes, or of
-// an image with more signatures: an importer reads these.
+// An answer has 100 results. It leaves out an index with a longer manifest, in bytes, and an image
+// with more signatures: the importer reads these itself.
 const (
-	maxTold           = 64 << 10
-	maxToldSignatures = 256
+	maxAnsweredManifest   = 64 << 10
+	maxAnsweredSignatures = 256
 )
 
-// Answer answers for an item of an image that is said to be known in repository. stored is the
-// Image as it is stored, nil if it is not there or lacks content. It needs no content but the
-// manifest of an index.
+// Answer returns the result for an image that the client claims to be known in repository. stored
+// is the stored Image, nil if it is missing or lacks content. Of its content, only the manifest of
+// an index is needed.
 func (i *Image) Answer(stored *imagev1.Image, repository reference.Reference) *Result {
 	result := &Result{Action: Unchanged}
-	if !result.tell(stored, repository) || !IsKnown(stored, i.Fresh(), repository, i.Searched) {
+	if !result.fill(stored, repository) || !IsKnown(stored, i.Fresh(), repository, i.Searched) {
 		return &Result{Unread: true}
 	}
 	delete(result.Metadata.Annotations, annotation.Repositories)
@@ -31,8 +31,8 @@ func (i *Image) Answer(stored *imagev1.Image, repository reference.Reference) *R
 	return result
 }
 
-// Answer answers for a tag that is asked for. tag is its ImageTag, nil if there is none. stored is
-// the Image to which the tag leads, as in [Image.Answer].
+// Answer returns the result for a tag with Asked. tag is its ImageTag, nil if there is none. stored
+// is the Image to which the tag leads, as in [Image.Answer].
 func (seen *Tag) Answer(ref reference.Reference, tag *imagev1.ImageTag, stored *imagev1.Image) *Result {
 	result := &Result{}
 	if tag == nil {
@@ -42,13 +42,13 @@ func (seen *Tag) Answer(ref reference.Reference, tag *imagev1.ImageTag, stored *
 		result.Unread = true
 	} else {
 		result.Led, result.Version = led, tag.ResourceVersion
-		result.tell(stored, ref.Bare())
+		result.fill(stored, ref.Bare())
 	}
 	return result
 }
 
-// Answer answers for a repository. known are its first ImageTags, at most MaxTags of them, and
-// hasNoImage says that no Image is recorded under it.
+// Answer returns the result for a repository. known are its first ImageTags, at most MaxTags of
+// them, and hasNoImage is true if no Image is recorded under it.
 func (asked *Repository) Answer(repository reference.Reference, known *imagev1.ImageTagList, hasNoImage bool) *Result {
 	if known.Continue != "" {
 		return &Result{Unread: true}
@@ -63,14 +63,14 @@ func (asked *Repository) Answer(repository reference.Reference, known *imagev1.I
 	return result
 }
 
-// tell puts into a result what is stored of an image in repository. It returns false if nothing is,
-// or not all that an import needs to know.
-func (r *Result) tell(stored *imagev1.Image, repository reference.Reference) bool {
+// fill sets the fields of a result about an image in repository. It returns false if the stored
+// Image lacks anything that an import needs.
+func (r *Result) fill(stored *imagev1.Image, repository reference.Reference) bool {
 	if stored == nil || !annotation.WasIn(stored.Annotations, stored.DockerImageReference, repository) || stored.Annotations[annotation.Limited] != "" || !Carries(stored) {
 		return false
 	}
 	isIndex := len(stored.DockerImageManifests) > 0
-	if isIndex && len(stored.DockerImageManifest) > maxTold || len(stored.Signatures) > maxToldSignatures {
+	if isIndex && len(stored.DockerImageManifest) > maxAnsweredManifest || len(stored.Signatures) > maxAnsweredSignatures {
 		return false
 	}
 	annotations := map[string]string{}
@@ -106,8 +106,8 @@ func (r *Result) tell(stored *imagev1.Image, repository reference.Reference) boo
 	return true
 }
 
-// Knows reports whether nothing is new of an image, by the answer about a tag that led to it. A nil
-// answer knows nothing.
+// Knows reports whether nothing about an image is new, given the result for a tag that led to it.
+// It returns false for a nil result.
 func (r *Result) Knows(fresh *imagev1.Image, repository reference.Reference, searched bool) bool {
 	if r == nil || r.Metadata == nil || r.Metadata.Name != fresh.Name {
 		return false

@@ -56,8 +56,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// What is valid names images by their digests, in one repository, and tags in canonical form. What
-// the audit says of a record is bounded and on one line.
+// A valid record names images by their digests, in one repository, and tags in canonical form. The
+// audit's text about a record is bounded and on one line.
 func FuzzImageRecord(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `{"spec":{"items":[{}]}}`,
@@ -109,15 +109,15 @@ func FuzzImageRecord(f *testing.F) {
 	})
 }
 
-// The API machinery computes managed fields of what has metadata of its own, which costs a tenth of
-// a record and is thrown away with it.
+// The API machinery computes managed fields for objects with metadata. For a record, that would
+// take a tenth of the time, for nothing.
 func TestARecordHasNoManagedFields(t *testing.T) {
 	if _, err := meta.Accessor(&record.ImageRecord{}); err == nil {
 		t.Error("a record has metadata of its own")
 	}
 }
 
-// An answer tells of what is known, and its size is bounded.
+// An answer has what is known, and its size is bounded.
 func TestAnswersAreBounded(t *testing.T) {
 	t.Parallel()
 	repository, err := reference.ParseRepository("registry.example.com/team/app")

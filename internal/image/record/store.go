@@ -34,20 +34,21 @@ const (
 	Unchanged Action = "Unchanged"
 )
 
-// Backoff is for writers that meet in one object.
+// Backoff is for several writers of one object.
 var Backoff = wait.Backoff{Steps: 12, Duration: 5 * time.Millisecond, Factor: 1.6, Jitter: 0.5}
 
-// Store writes what is known of an image in repository. found is the stored Image, or nil. Store
-// adds to that, and removes nothing but results of earlier searches of the repository. searched
-// says that fresh has the results of a new search. It starts again when others write the Image.
+// Store merges fresh, what an importer read about an image in repository, into the stored Image.
+// found is the stored Image, or nil. Store only adds, except that it replaces the results of
+// earlier searches of the repository if searched is true: fresh then has those of a new search. It
+// starts again if others write the Image meanwhile.
 func Store(ctx context.Context, images Images, found, fresh *imagev1.Image, repository reference.Reference, searched bool) (*imagev1.Image, Action, error) {
 	action := Unchanged
-	stale := false // somebody has written since found was read
+	stale := false // another writer has written since found was read
 	var offered []string
 	for more := true; more; {
 		var added []string
 		err := retry.RetryOnConflict(Backoff, func() error {
-			if stale { // read after the pause: others write in it
+			if stale { // read only after the pause, in which others write
 				current, err := images.Get(ctx, fresh.Name, metav1.GetOptions{})
 				if err != nil && !apierrors.IsNotFound(err) {
 					return err
@@ -88,13 +89,13 @@ func Store(ctx context.Context, images Images, found, fresh *imagev1.Image, repo
 	return found, action, nil
 }
 
-// IsKnown reports whether a stored Image has all that is known of it.
+// IsKnown reports whether a stored Image already has everything in fresh.
 func IsKnown(stored, fresh *imagev1.Image, repository reference.Reference, searched bool) bool {
 	_, _, _, changed := mergeAll(stored, fresh, repository, searched, nil)
 	return !changed
 }
 
-// mergeAll adds what fresh knows to a copy of the stored Image, or to a new one.
+// mergeAll merges fresh into a copy of the stored Image, or into a new one.
 func mergeAll(stored, fresh *imagev1.Image, repository reference.Reference, searched bool, offered []string) (merged *imagev1.Image, added []string, more, changed bool) {
 	if stored == nil {
 		merged, changed = fresh.DeepCopy(), true
@@ -110,7 +111,7 @@ func mergeAll(stored, fresh *imagev1.Image, repository reference.Reference, sear
 	return merged, added, more, changed
 }
 
-// merge adds what fresh knows of an image in repository to a copy of stored, except signatures.
+// merge merges fresh, about an image in repository, into a copy of stored, except for signatures.
 func merge(stored, fresh *imagev1.Image, repository reference.Reference) (merged *imagev1.Image, changed bool) {
 	merged = stored.DeepCopy()
 	fill := func(field *string, value string) {
@@ -134,7 +135,7 @@ func merge(stored, fresh *imagev1.Image, repository reference.Reference) (merged
 		}
 	}
 	annotation.SetKnown(annotations, append(annotation.Known(merged.Annotations), known...))
-	if _, ok := annotations[annotation.Gone]; ok { // the registry has it after all
+	if _, ok := annotations[annotation.Gone]; ok { // the registry has it again
 		missing := annotation.Missing(annotations)
 		for _, ref := range append(known, repository.WithDigest(fresh.Name)) {
 			delete(missing, ref)
@@ -149,9 +150,9 @@ func merge(stored, fresh *imagev1.Image, repository reference.Reference) (merged
 	return merged, changed || !maps.Equal(annotations, stored.Annotations)
 }
 
-// Change changes a stored Image, unless change returns false because there is nothing to do. It
-// calls change again with the newer Image when others write at the same time. It does nothing if
-// the Image is not stored.
+// Change changes a stored Image, unless change returns false because there is nothing to do. If
+// others write at the same time, it calls change again with the newer Image. It does nothing if the
+// Image is not stored.
 func Change(ctx context.Context, images Images, name string, change func(*imagev1.Image) bool) (changed bool, err error) {
 	err = retry.RetryOnConflict(Backoff, func() error {
 		changed = false
@@ -172,7 +173,7 @@ func Change(ctx context.Context, images Images, name string, change func(*imagev
 	return changed, Storing(name, err)
 }
 
-// Storing adds to an error of Images which Image it is about.
+// Storing adds the name of the Image to an error of Images.
 func Storing(digest string, err error) error {
 	if err == nil {
 		return nil

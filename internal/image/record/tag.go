@@ -27,8 +27,8 @@ type Tagged interface {
 	UpdateTag(ctx context.Context, tag *imagev1.ImageTag, options metav1.UpdateOptions) (*imagev1.ImageTag, error)
 }
 
-// Store records what was seen of a tag, unless others have written of the tag since before the
-// registry was asked. tag is its ImageTag as it is now, as far as is known.
+// Store records the registry's answer about a tag, unless others have written the ImageTag since
+// the request began. tag is the latest known ImageTag.
 func (seen *Tag) Store(ctx context.Context, images Tagged, ref reference.Reference, tag *imagev1.ImageTag, at time.Time) (*Result, error) {
 	result := &Result{}
 	if result.Led, _ = tags.Now(tag); tag != nil && tag.ResourceVersion != seen.Version || tag == nil && seen.Version != "" {
@@ -56,9 +56,10 @@ func GetTag(ctx context.Context, ref reference.Reference, images Tagged) (*image
 	return tag, nil
 }
 
-// storeTag records what was seen of a tag since its ImageTag, if any, was read. left are the Images
-// that the tag has left, or that are marked because the registry no longer has it. again is true if
-// others have written of the tag meanwhile: the registry must be asked again.
+// storeTag records the registry's answer about a tag, given since the ImageTag, if any, was read.
+// left are the Images that the tag has left, or that are marked because the registry no longer has
+// it. again is true if others have written the ImageTag meanwhile: the caller must ask the registry
+// again.
 func storeTag(ctx context.Context, images Tagged, ref reference.Reference, tag *imagev1.ImageTag, seen *Tag, at time.Time) (left []string, again bool, err error) {
 	now := metav1.NewTime(at.UTC().Truncate(time.Second))
 	led, known := tags.Now(tag)
@@ -135,8 +136,8 @@ func leaveOthers(ctx context.Context, ref reference.Reference, images Tagged, le
 }
 
 // leave removes a tag from an Image. The Image stays recorded by digest in the tag's repository,
-// which still has it as far as is known. If gone is true, the registry no longer has the tag, and
-// leave marks that; otherwise the tag leads elsewhere now.
+// which presumably still has it. If gone is true, the registry no longer has the tag, and leave
+// marks that; otherwise the tag leads elsewhere now.
 func leave(image *imagev1.Image, gone bool, at time.Time, ref reference.Reference) (changed bool) {
 	if changed = annotation.Leave(image.Annotations, ref); changed {
 		own := ref.WithDigest(image.Name)

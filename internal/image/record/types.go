@@ -34,8 +34,8 @@ const MaxTags = 200
 // MaxBytes bounds the items of a record, in bytes of JSON. The server takes requests of 3 MiB.
 const MaxBytes = 23 << 17
 
-// ErrUnsupported says that an item cannot be recorded by an ImageRecord: the server takes none, or
-// the item is too large for one.
+// ErrUnsupported says that an ImageRecord cannot record an item: the server does not accept
+// ImageRecords, or the item is too large.
 var ErrUnsupported = errors.New("the server does not record it")
 
 // Install registers ImageRecord with scheme. The API machinery works with the Go type that is
@@ -48,15 +48,15 @@ func Install(scheme *runtime.Scheme) error {
 	return nil
 }
 
-// ImageRecord says what registries said of images and tags. The server merges it with what it
-// stores, and answers for each item.
+// ImageRecord has what an importer read about images and tags. The server merges it into the stored
+// objects, and returns a result for each item.
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 // +k8s:openapi-model-package=com.github.tidewaiter.tidewaiter.imageapi.record
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type ImageRecord struct {
 	metav1.TypeMeta `json:",inline"`
-	// Metadata means nothing: a record is not stored.
+	// Metadata is ignored, because a record is not stored.
 	// +optional
 	Metadata metav1.ObjectMeta `json:"metadata,omitempty"`
 	Spec     ImageRecordSpec   `json:"spec"`
@@ -64,7 +64,7 @@ type ImageRecord struct {
 	Status ImageRecordStatus `json:"status,omitempty"`
 }
 
-// Audited are the images, tags and repositories of a record, as the audit has them: at most
+// Audited returns the names of a record's images, tags and repositories for the audit log: at most
 // MaxItems, and of bounded length.
 func (r *ImageRecord) Audited() (names []string) {
 	for i := range r.Spec.Items[:min(len(r.Spec.Items), MaxItems)] {
@@ -84,7 +84,7 @@ func (r *ImageRecord) Audited() (names []string) {
 // maxAudited bounds a name in the audit, in bytes.
 const maxAudited = 512
 
-// ImageRecordSpec is what registries said.
+// ImageRecordSpec has what an importer read.
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 // +k8s:openapi-model-package=com.github.tidewaiter.tidewaiter.imageapi.record
@@ -94,24 +94,24 @@ type ImageRecordSpec struct {
 	Items []Item `json:"items"`
 }
 
-// Item is what a registry said of an image, or of a tag, or a question about a repository.
+// Item is about an image or a tag, or it is a question about a repository.
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 // +k8s:openapi-model-package=com.github.tidewaiter.tidewaiter.imageapi.record
 type Item struct {
-	// Image is what was read of an image.
+	// Image is an image that was read.
 	// +optional
 	Image *Image `json:"image,omitempty"`
 	// Tag is where a tag leads.
 	// +optional
 	Tag *Tag `json:"tag,omitempty"`
-	// Repository asks which tags of a repository are known.
+	// Repository is a question: which tags of a repository are known?
 	// +optional
 	Repository *Repository `json:"repository,omitempty"`
 }
 
-// Image is what was read of an image in a repository. The server derives layers, sizes and
-// platforms from the bytes, checks them against the digest and judges signatures.
+// Image is an image as the importer read it in a repository. The server checks its bytes against
+// the digest, derives layers, sizes and platforms from them, and judges signatures.
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 // +k8s:openapi-model-package=com.github.tidewaiter.tidewaiter.imageapi.record
@@ -131,30 +131,30 @@ type Image struct {
 	// DockerImageConfig is the raw config.
 	// +optional
 	DockerImageConfig string `json:"dockerImageConfig,omitempty"`
-	// Annotations are those of the Image: by which references the registry knows it, and what was
-	// found beside it.
+	// Annotations are annotations for the Image: its references in the registry, and the attached
+	// artifacts.
 	// +optional
 	Annotations map[string]string `json:"annotations,omitempty"`
-	// Stored says that the image was stored when it was read. Otherwise the server first tries to
+	// Stored is true if the image was stored when it was read. Otherwise the server first tries to
 	// create it.
 	// +optional
 	Stored bool `json:"stored,omitempty"`
-	// Known says that the registry has the image as before, and that nothing new is known of it. Such
-	// an item has no content, neither of the image nor of signatures. If anything is new to the
-	// server, it changes nothing and answers unread.
+	// Known is true if the registry has the image as before and nothing about it is new. Such an item
+	// has no content of the image or of signatures. If anything in it is new to the server, the server
+	// changes nothing and sets unread in the result.
 	// +optional
 	Known bool `json:"known,omitempty"`
-	// Searched says that signatures and attestations were looked for. What an earlier search of the
-	// repository found, and this one did not, is removed.
+	// Searched is true if the importer searched for signatures and attestations. The server then
+	// removes the findings of earlier searches of the repository that are missing here.
 	// +optional
 	Searched bool `json:"searched,omitempty"`
-	// Signatures are those that were found.
+	// Signatures are the signatures that were found.
 	// +optional
 	// +listType=atomic
 	Signatures []Signature `json:"signatures,omitempty"`
 }
 
-// Signature is a signature or an attestation, which is judged by nobody yet.
+// Signature is a signature or an attestation that has not been judged.
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 // +k8s:openapi-model-package=com.github.tidewaiter.tidewaiter.imageapi.record
@@ -165,49 +165,50 @@ type Signature struct {
 	Content []byte `json:"content"`
 }
 
-// Tag is what a registry said of a tag.
+// Tag is a registry's answer about a tag.
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 // +k8s:openapi-model-package=com.github.tidewaiter.tidewaiter.imageapi.record
 type Tag struct {
 	// Reference is the registry's host, the repository and the tag.
 	Reference string `json:"reference"`
-	// Asked asks where the tag leads, and what is stored of that image in the repository. Nothing is
-	// recorded.
+	// Asked makes the item a question: where does the tag lead, and what is stored about that image in
+	// the repository? Nothing is recorded.
 	// +optional
 	Asked bool `json:"asked,omitempty"`
-	// Version is the resourceVersion of the ImageTag before the registry was asked, empty if there
-	// was none. If somebody has written of the tag since, nothing is recorded.
+	// Version is the resourceVersion of the ImageTag before the registry was asked, empty if there was
+	// none. If another writer has changed the ImageTag since, nothing is recorded.
 	// +optional
 	Version string `json:"version,omitempty"`
-	// Digest is what the tag leads to, empty if that is not known.
+	// Digest is the digest to which the tag leads, empty if that is not known.
 	// +optional
 	Digest string `json:"digest,omitempty"`
-	// Absent says that the registry does not have the tag.
+	// Absent is true if the registry does not have the tag.
 	// +optional
 	Absent bool `json:"absent,omitempty"`
-	// Reason says in a word why the registry could not be asked, or the image not be imported.
+	// Reason is a word for why the registry gave no answer, or why the image could not be imported.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 	// Message is the reason in words for people.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Paused says that the registry asked for a pause, which is no failure.
+	// Paused is true if the registry demanded a pause, which is not a failure.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
-	// Contested says that the tag may have led elsewhere in an earlier round.
+	// Contested is true if the tag may have led elsewhere in an earlier round.
 	// +optional
 	Contested bool `json:"contested,omitempty"`
-	// Alone says that no Image was recorded under the repository before the registry was asked, so
-	// that none is known by the tag.
+	// Alone is true if no Image was recorded under the repository before the registry was asked, so
+	// that no Image has the tag.
 	// +optional
 	Alone bool `json:"alone,omitempty"`
-	// Cause is why the registry was asked, in a word for people.
+	// Cause is why the registry was asked, as a word for people.
 	// +optional
 	Cause string `json:"cause,omitempty"`
 }
 
-// Repository asks which tags of a repository are known to lead to an image. Nothing is recorded.
+// Repository is a question: which tags of a repository are known to lead to an image? Nothing is
+// recorded.
 // +k8s:openapi-gen=true
 // +k8s:openapi-model-package=com.github.tidewaiter.tidewaiter.imageapi.record
 type Repository struct {
@@ -226,7 +227,7 @@ type ImageRecordStatus struct {
 	Items []Result `json:"items,omitempty"`
 }
 
-// Result is what became of an item.
+// Result is the result for an item.
 // +k8s:deepcopy-gen=true
 // +k8s:openapi-gen=true
 // +k8s:openapi-model-package=com.github.tidewaiter.tidewaiter.imageapi.record
@@ -234,35 +235,34 @@ type Result struct {
 	// Action is what happened to the image: Created, Updated or Unchanged.
 	// +optional
 	Action Action `json:"action,omitempty"`
-	// Metadata is that of the Image. Of an image that was said to be known, or to which a tag leads
-	// that was asked for, it has the name, the UID, the resourceVersion, and annotations about its
-	// platform, where it is gone, and what is known of it in the repository.
+	// Metadata is the metadata of the Image. For an item with known, and for the Image to which a tag
+	// with asked leads, it has the name, the UID, the resourceVersion, and the annotations about its
+	// platform, about where it is gone, and about the repository.
 	// +optional
 	Metadata *metav1.ObjectMeta `json:"metadata,omitempty"`
-	// Manifest is the stored manifest of an index that was said to be known.
+	// Manifest is the stored manifest of an index, for an item with known.
 	// +optional
 	Manifest string `json:"manifest,omitempty"`
 	// MediaType is the media type of the manifest.
 	// +optional
 	MediaType string `json:"mediaType,omitempty"`
-	// Unread says that the server does not know the image in that repository, or that something is
-	// new of it: send what the registry has. Of a tag that was asked for it says that where it leads
-	// is not known, or that the last look at it failed: read the ImageTag. Of a repository it says
-	// that more than 200 of its tags are known: list its ImageTags.
+	// Unread is true if the server does not have the image in that repository, or if something about
+	// it is new: send what the registry has. For a tag with asked, it is true if its target is not
+	// known, or if the last request for it failed: read the ImageTag. For a repository, it is true if
+	// more than 200 of its tags are known: list its ImageTags.
 	// +optional
 	Unread bool `json:"unread,omitempty"`
-	// Signatures are the names of the signatures of the image to which a tag leads that was asked for.
+	// Signatures are the names of the signatures of the image to which a tag with asked leads.
 	// +optional
 	// +listType=atomic
 	Signatures []string `json:"signatures,omitempty"`
-	// Version is the resourceVersion of an ImageTag that was asked for.
+	// Version is the resourceVersion of the ImageTag, for a tag with asked.
 	// +optional
 	Version string `json:"version,omitempty"`
-	// Alone says that neither a tag nor an Image is recorded under the repository that was asked for,
-	// or whose tag was.
+	// Alone is true if neither a tag nor an Image is recorded under the repository in the question.
 	// +optional
 	Alone bool `json:"alone,omitempty"`
-	// Tags are the known tags of a repository that was asked for, and the digest to which each leads.
+	// Tags are the known tags of the repository in the question, and the digest to which each leads.
 	// +optional
 	Tags map[string]string `json:"tags,omitempty"`
 	// Led is the digest to which the tag led before.
@@ -273,24 +273,25 @@ type Result struct {
 	// +optional
 	// +listType=atomic
 	Left []string `json:"left,omitempty"`
-	// Again says that somebody has written of the tag since the registry was asked, so that nothing
-	// was recorded.
+	// Again is true if another writer has changed the ImageTag since the registry was asked, so that
+	// nothing was recorded.
 	// +optional
 	Again bool `json:"again,omitempty"`
-	// Error says why nothing was recorded.
+	// Error is why nothing was recorded.
 	// +optional
 	Error *metav1.Status `json:"error,omitempty"`
 }
 
-// Carries reports whether an item has all that a server needs to store an image. It does not where
-// content was left out: only the importer has read that, and what is derived from it.
+// Carries reports whether an item can have everything that a server needs to store an image. It
+// cannot if content was left out: only the importer has read this content and derived fields from
+// it.
 func Carries(fresh *imagev1.Image) bool {
 	_, leftOut := fresh.Annotations[annotation.LeftOut]
 	return !leftOut
 }
 
-// OfImage is the item of what is known of an image in a repository. stored is the Image that was
-// read before, nil if there was none.
+// OfImage returns the item for an image in a repository, as fresh has it. stored is the Image that
+// was read before, nil if there was none.
 func OfImage(stored, fresh *imagev1.Image, repository reference.Reference, searched bool) *Item {
 	image := &Image{
 		Name: fresh.Name, Repository: repository.String(), DockerImageReference: fresh.DockerImageReference,
@@ -303,7 +304,7 @@ func OfImage(stored, fresh *imagev1.Image, repository reference.Reference, searc
 	return &Item{Image: image}
 }
 
-// OfKnown is the item of an image of which nothing new is known.
+// OfKnown returns the item for an image about which nothing is new.
 func OfKnown(fresh *imagev1.Image, repository reference.Reference, searched bool) *Item {
 	item := OfImage(fresh, fresh, repository, searched)
 	item.Image.Known = true
@@ -313,7 +314,7 @@ func OfKnown(fresh *imagev1.Image, repository reference.Reference, searched bool
 	return item
 }
 
-// Fresh is the Image of an item, as its importer read it.
+// Fresh returns the Image in an item, as its importer read it.
 func (i *Image) Fresh() *imagev1.Image {
 	image := &imagev1.Image{
 		ObjectMeta:           metav1.ObjectMeta{Name: i.Name, Annotations: i.Annotations},
@@ -325,7 +326,8 @@ func (i *Image) Fresh() *imagev1.Image {
 	return image
 }
 
-// Stored is the Image of a result: as it is stored, but without what the server derives.
+// Stored returns the Image of a result: as it is stored, but without the fields that the server
+// derives.
 func (r *Result) Stored(fresh *imagev1.Image) *imagev1.Image {
 	image := *fresh
 	image.Signatures = nil
@@ -335,8 +337,7 @@ func (r *Result) Stored(fresh *imagev1.Image) *imagev1.Image {
 	return &image
 }
 
-// Validate returns what is wrong with a record. What is wrong with an image is said when it is
-// stored.
+// Validate returns the errors in a record. Errors in an image are reported when it is stored.
 func (s *ImageRecordSpec) Validate() (errs field.ErrorList) {
 	items := field.NewPath("spec", "items")
 	switch n := len(s.Items); {

@@ -7,20 +7,19 @@ import (
 )
 
 // ofRepository separates the name of a field from a repository. Clients cannot select by such a
-// field: the storage of images makes it from a selector that also names a repository.
+// field: the storage of images makes it if a selector also names a repository.
 const ofRepository = " in "
 
-// InRepository is a field about verdicts, meant for one repository alone.
+// InRepository returns a field about verdicts in one repository.
 func InRepository(field, repository string) string { return field + ofRepository + repository }
 
-// CutRepository takes apart what [InRepository] has put together.
+// CutRepository is the inverse of [InRepository].
 func CutRepository(field string) (of, repository string, ok bool) {
 	return strings.Cut(field, ofRepository)
 }
 
 // selector is a field selector for fields that may have several values, such as references. It
-// holds the selector as it was asked, from which indexes are chosen, and matches by a term for each
-// value.
+// keeps the client's selector, from which indexes are chosen, and matches by a term for each value.
 type selector struct {
 	fields.Selector
 	terms fields.Selector
@@ -32,13 +31,13 @@ func NewSelector(asked fields.Selector) fields.Selector {
 		return field, value, nil
 	})
 	if err != nil {
-		return fields.Nothing() // the function above returns none
+		return fields.Nothing() // the function above returns no errors
 	}
 	return selector{asked, terms}
 }
 
-// Term returns the name and value by which a field with a value is matched. For a field with
-// several values, the value is part of the name.
+// Term returns the name and value for matching a value of a field. If the field can have several
+// values, the name contains the value.
 func Term(field, value string) (string, string) {
 	of, _, _ := CutRepository(field)
 	switch of {
@@ -53,9 +52,9 @@ func Term(field, value string) (string, string) {
 // layers.
 const indexedDigits = 16
 
-// IndexValue returns what an index has for a value of a field. Two values may share one, so what an
-// index finds is matched again. It is the value itself but for the digests of layers, whose first
-// digits stand for them.
+// IndexValue returns what an index has for a value of a field. It is the value itself, or the first
+// digits of the digest of a layer. So two values may share one, and the caller matches again what
+// the index finds.
 func IndexValue(field, value string) string {
 	if field != Layer {
 		return value
@@ -64,8 +63,8 @@ func IndexValue(field, value string) string {
 	return encoded[:min(len(encoded), indexedDigits)]
 }
 
-// RequiresExactMatch is part of fields.Selector. The storage asks it for the value to look up in an
-// index.
+// RequiresExactMatch is part of fields.Selector. The storage gets the value to look up in an index
+// from it.
 func (s selector) RequiresExactMatch(field string) (string, bool) {
 	value, found := s.Selector.RequiresExactMatch(field)
 	return IndexValue(field, value), found

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 )
 
-// TestLayersShareIndexValues: two digests may stand under one value of the index, and a selector
-// tells them apart.
+// TestLayersShareIndexValues: two digests may share a value in the index, and a selector
+// distinguishes them.
 func TestLayersShareIndexValues(t *testing.T) {
 	one, other := "sha256:"+strings.Repeat("ab", 32), "sha256:"+strings.Repeat("ab", 31)+"00"
 	asked := NewSelector(fields.OneTermEqualSelector(Layer, one))

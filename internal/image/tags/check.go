@@ -2,7 +2,7 @@ package tags
 
 import "time"
 
-// Check records that a registry confirmed where a reference leads. Only the time is stored.
+// Check records that a registry confirmed a reference. Only the time is stored.
 type Check struct {
 	// Reference is canonical, with a tag or a digest.
 	Reference string `json:"reference"`
@@ -11,8 +11,9 @@ type Check struct {
 	At time.Time `json:"at"`
 }
 
-// ChecksPath takes a POST of a JSON array of at most MaxChecks checks. Writers of the status of
-// ImageTags may send them: the path is that of one, which no tag can have.
+// ChecksPath accepts a POST of a JSON array of at most MaxChecks checks. It has the form of an
+// ImageTag's status, with a name that no tag can have, so that those who may write the status of
+// ImageTags may send checks.
 const ChecksPath = "/apis/image.openshift.io/v1/namespaces/" + Namespace + "/imagetags/checks/status"
 
 // MaxChecks bounds the checks of one request.

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// First is the annotation of an ImageTag that has the digest to which the tag first led, once its
+// First is the annotation of an ImageTag with the digest to which the tag first led, once the
 // history no longer has it. The server writes it.
 const First = "tidewaiter.dev/first"
 
@@ -25,7 +25,7 @@ const (
 // MaxAcceptances bounds the acceptances that an ImageTag keeps.
 const MaxAcceptances = 20
 
-// Acceptance says who accepted that a tag leads to a digest, when and why.
+// Acceptance is a user's acceptance of a digest to which a tag leads, with time and reason.
 type Acceptance struct {
 	Digest string      `json:"digest"`
 	By     string      `json:"by"`
@@ -43,13 +43,13 @@ func Acceptances(tag *imagev1.ImageTag) (all []Acceptance) {
 	return all
 }
 
-// AcceptMove records that a user accepts where a tag leads now.
+// AcceptMove records that a user accepts the digest to which a tag leads now.
 func AcceptMove(tag *imagev1.ImageTag, by, reason string, at time.Time) {
 	now, _ := Now(tag)
 	keepAcceptances(tag, append([]Acceptance{{Digest: now, By: by, At: metav1.NewTime(at.UTC().Truncate(time.Second)), Reason: reason}}, Acceptances(tag)...))
 }
 
-// FirstOf is the digest to which a tag first led; "" if it has led nowhere.
+// FirstOf returns the digest to which a tag first led; "" if it has led nowhere.
 func FirstOf(tag *imagev1.ImageTag) string {
 	if tag == nil {
 		return ""
@@ -76,9 +76,9 @@ func KeepFirst(tag, before *imagev1.ImageTag) {
 	}
 }
 
-// Inherit gives a tag the history of the same tag under another name, whose events have references
-// with the tag's own; who recorded it, and when a registry last confirmed it; and where the tag
-// must lead: the digest to which the two first led, and what was accepted of both.
+// Inherit merges the same tag under another name into a tag. It sets the merged history, whose
+// events have the tag's own references, with its writers, the time of the last check, and the
+// digest to which the tag must lead: the first digest of both, and the accepted moves of both.
 func Inherit(tag, other *imagev1.ImageTag, history []imagev1.TagEvent) {
 	inheritKept(tag, other)
 	type event struct {
@@ -86,7 +86,7 @@ func Inherit(tag, other *imagev1.ImageTag, history []imagev1.TagEvent) {
 		image string
 	}
 	by, of := map[event]string{}, func(e imagev1.TagEvent) event { return event{e.Created.Unix(), e.Image} }
-	confirmed := map[string]string{} // by where it led
+	confirmed := map[string]string{} // by the digest to which it led
 	for _, from := range []*imagev1.ImageTag{tag, other} {
 		now, known := Now(from)
 		if !known {
@@ -112,8 +112,8 @@ func Inherit(tag, other *imagev1.ImageTag, history []imagev1.TagEvent) {
 	}
 }
 
-// inheritKept is the part of Inherit about where the tag must lead. It reads the histories before
-// they are merged.
+// inheritKept is the part of Inherit about the digest to which the tag must lead. It reads the
+// histories before they are merged.
 func inheritKept(tag, other *imagev1.ImageTag) {
 	begun := func(tag *imagev1.ImageTag) (first string, at time.Time) {
 		if first = FirstOf(tag); first != "" && tag.Status != nil && len(tag.Status.Items) > 0 {
@@ -142,8 +142,8 @@ func keepAcceptances(tag *imagev1.ImageTag, all []Acceptance) {
 	metav1.SetMetaDataAnnotation(&tag.ObjectMeta, Accepted, string(b))
 }
 
-// Kept is the digest to which a tag must lead if it must not move: the one that was accepted last,
-// or else the first; "" if it has led nowhere.
+// Kept returns the digest to which a tag must lead if it must not move: the one that was accepted
+// last, otherwise the first; "" if it has led nowhere.
 func Kept(tag *imagev1.ImageTag) string {
 	if all := Acceptances(tag); len(all) > 0 {
 		return all[0].Digest
@@ -154,14 +154,14 @@ func Kept(tag *imagev1.ImageTag) string {
 // Move describes how a tag that must not move came to lead to another digest.
 type Move struct {
 	From, To string
-	At       time.Time // zero if the history may have had the move, and no longer has it
-	By       string    // who recorded it, "" if that is not known
+	At       time.Time // zero if the history was cut and may have had the move
+	By       string    // the writer that recorded it, "" if unknown
 }
 
-// Away returns how a tag came to lead to a digest, now or before, although it was to lead to
-// another; nil if it did not. It does not ask whether the tag must not move. A digest to which the
-// tag led before is in order if it is the first or was accepted. If the history has been cut, the
-// tag may have led to any other digest.
+// Away returns the move of a tag to a digest, now or before, although it had to lead to another
+// one; nil if there was none. It does not check whether the tag must not move. A digest to which
+// the tag led before is no move if it is the first or was accepted. If the history has been cut,
+// the tag may have led to any other digest.
 func Away(tag *imagev1.ImageTag, digest string) *Move {
 	kept := Kept(tag)
 	if kept == "" || digest == "" || digest == kept || tag == nil || tag.Status == nil {
@@ -176,7 +176,7 @@ func Away(tag *imagev1.ImageTag, digest string) *Move {
 	i := slices.IndexFunc(tag.Status.Items, func(e imagev1.TagEvent) bool { return e.Image == digest })
 	if i < 0 {
 		if len(tag.Status.Items) < MaxItems && Has(tag, FirstOf(tag)) {
-			return nil // the history has all
+			return nil // the history is complete
 		}
 		return &Move{From: kept, To: digest}
 	}
@@ -192,21 +192,21 @@ func Has(tag *imagev1.ImageTag, digest string) bool {
 	return tag == nil || tag.Status == nil || slices.ContainsFunc(tag.Status.Items, func(e imagev1.TagEvent) bool { return e.Image == digest })
 }
 
-// Overwritten returns how a tag came to lead away from where it must lead if it must not move; nil
-// if it leads there, or nowhere.
+// Overwritten returns the move of a tag away from the digest to which it must lead if it must not
+// move; nil if it leads there, or nowhere.
 func Overwritten(tag *imagev1.ImageTag) *Move {
 	now, _ := Now(tag)
 	return Away(tag, now)
 }
 
-// Writers are who recorded the items of a tag's history, in their order.
+// Writers returns the writers of the items of a tag's history, in the order of the items.
 func Writers(tag *imagev1.ImageTag) (by []string) {
 	// only the server writes it; if it cannot be read, the move names no user
 	_ = json.Unmarshal([]byte(tag.Annotations[By]), &by)
 	return by
 }
 
-// SetWriters records who recorded the items of a tag's history.
+// SetWriters records the writers of the items of a tag's history.
 func SetWriters(tag *imagev1.ImageTag, by []string) {
 	b, _ := json.Marshal(by) // strings always marshal
 	metav1.SetMetaDataAnnotation(&tag.ObjectMeta, By, string(b))

@@ -1,9 +1,9 @@
 // Package tags keeps the histories of tags. Each tag of each repository has one ImageTag
 // (image.openshift.io/v1), whose status lists what the tag has led to, the newest first.
 //
-// A tag has an object of its own, and is not part of an object of its repository: so the cost of a
-// push, and the writers it can meet, do not depend on how many other tags the repository has. (An
-// ImageStream of 10,000 tags would be larger than a request may be.)
+// A tag is an object of its own, and not part of an object of its repository. So the cost of a
+// push, and its conflicts with other writers, do not depend on the number of other tags in the
+// repository. (An ImageStream of 10,000 tags would be larger than a request may be.)
 package tags
 
 import (
@@ -30,26 +30,26 @@ const Namespace = metav1.NamespaceDefault
 // MaxItems bounds the history of a tag. The oldest items beyond it are left out.
 const MaxItems = 100
 
-// By is the annotation of an ImageTag that says who recorded each item of its history: a JSON array
-// of texts in the order of the items. The server writes it. Cause is what a writer says of why it
-// writes; the server adds who it is.
+// By is the annotation of an ImageTag with the writer of each item of its history: a JSON array of
+// texts in the order of the items. The server writes it. In Cause, a writer sets why it writes; the
+// server adds the writer's name.
 const (
 	By    = "tidewaiter.dev/by"
 	Cause = "tidewaiter.dev/cause"
 )
 
-// RenamedFrom begins the cause of who gives a tag another name. Whoever may accept moves may say
-// then who recorded its history, and when a registry last confirmed it: no registry was asked.
+// RenamedFrom begins the cause of a writer that gives a tag another name. If this writer may accept
+// moves, it may also set the writers of the history and the time of the last check, because it
+// sends no request to a registry.
 const RenamedFrom = "renamed from "
 
-// Stream is the name of a repository where a name can have no slash. Two repositories never have
-// the same:
+// Stream returns the name of a repository without slashes. No two repositories have the same name:
 //
 //   - a slash is written -- and the colon before a port _, so that
 //     registry.example.com:5000/team/app is registry.example.com_5000--team--app;
-//   - two or more dashes in a row become one more;
+//   - two or more dashes in a row become one dash more;
 //   - an IPv6 address is ipv6_ and its 32 hex digits;
-//   - what is longer than 200 bytes is cut, and ends in ___ and the SHA-256 of the repository.
+//   - a name of more than 200 bytes is cut, and ends in ___ and the SHA-256 of the repository.
 func Stream(repository reference.Reference) string {
 	host, port := repository.Host, ""
 	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
@@ -64,18 +64,18 @@ func Stream(repository reference.Reference) string {
 	return escape(host+port+"/"+repository.Repository, repository.Name())
 }
 
-// StreamBelow is the name of a repository below a prefix of its path: [Stream] of the rest of the
-// path alone.
+// StreamBelow returns the name for the rest of a repository's path, below a prefix, as [Stream]
+// does.
 func StreamBelow(path string) string { return escape(path, path) }
 
 // escape returns s without slashes and with a bounded length: a text that is cut ends in the hash
-// of whole.
-func escape(s, whole string) string {
+// of full.
+func escape(s, full string) string {
 	name := strings.ReplaceAll(dashes.ReplaceAllString(s, "$0-"), "/", "--")
 	if len(name) <= maxStream {
 		return name
 	}
-	sum := sha256.Sum256([]byte(whole))
+	sum := sha256.Sum256([]byte(full))
 	return name[:maxStream-len(cutMark)-2*len(sum)] + cutMark + hex.EncodeToString(sum[:])
 }
 
@@ -86,7 +86,7 @@ const (
 
 var dashes = regexp.MustCompile(`--+`)
 
-// Name is the name of the ImageTag of a reference with a tag, <stream>:<tag>.
+// Name returns the name of the ImageTag of a reference with a tag, <stream>:<tag>.
 func Name(ref reference.Reference) string { return Stream(ref) + ":" + ref.Tag }
 
 // New returns an ImageTag, without history, that follows a tag in a registry.
@@ -108,7 +108,7 @@ func Reference(tag *imagev1.ImageTag) (ref reference.Reference, ok bool) {
 	return ref, err == nil && ref.Tag != "" && ref.Digest == ""
 }
 
-// Now returns what a tag leads to: the name of an Image, or "" if the registry no longer has the
+// Now returns the name of the Image to which a tag leads, or "" if the registry no longer has the
 // tag. known is false if no registry has been asked yet.
 func Now(tag *imagev1.ImageTag) (image string, known bool) {
 	if tag == nil || tag.Status == nil || len(tag.Status.Items) == 0 {
@@ -117,9 +117,9 @@ func Now(tag *imagev1.ImageTag) (image string, known bool) {
 	return tag.Status.Items[0].Image, true
 }
 
-// Since returns the digests to which a tag has led at or after a time, where it leads now first;
-// none twice. whole is false if its history does not go back that far.
-func Since(tag *imagev1.ImageTag, at time.Time) (digests []string, whole bool) {
+// Since returns the digests to which a tag has led at or after a time, each once, the present one
+// first. complete is false if the history does not go back that far.
+func Since(tag *imagev1.ImageTag, at time.Time) (digests []string, complete bool) {
 	if tag == nil || tag.Status == nil {
 		return nil, true
 	}
@@ -134,20 +134,20 @@ func Since(tag *imagev1.ImageTag, at time.Time) (digests []string, whole bool) {
 	return digests, len(tag.Status.Items) < MaxItems
 }
 
-// CheckedAt is the annotation of an ImageTag that says when, in RFC 3339, the registry last
-// confirmed where the tag leads. The server writes it: with each change of the tag, and what was
-// confirmed since without a change it adds when the tag is read.
+// CheckedAt is the annotation of an ImageTag with the time, in RFC 3339, at which the registry last
+// confirmed the tag. The server stores it with each change of the tag. The times of later checks,
+// which changed nothing, it adds when the tag is read.
 const CheckedAt = "tidewaiter.dev/checked"
 
 // maxSkew is how far clocks of servers may differ.
 const maxSkew = time.Minute
 
-// IsAhead reports whether a time is so much later than now that a clock has been wrong: it says
-// nothing about how long ago something was.
+// IsAhead reports whether a time is so much later than now that a clock must have been wrong, so
+// that the time is useless.
 func IsAhead(at, now time.Time) bool { return at.After(now.Add(maxSkew)) }
 
-// Checked returns when the registry last confirmed where a tag leads, as far as that is recorded
-// now; nil if it never did. If the time [IsAhead], nobody knows how long ago that was.
+// Checked returns the recorded time at which the registry last confirmed a tag; nil if it never
+// did. If the time [IsAhead], it is unknown how long ago that was.
 func Checked(tag *imagev1.ImageTag, now time.Time) *metav1.Time {
 	if _, known := Now(tag); !known {
 		return nil
@@ -159,8 +159,8 @@ func Checked(tag *imagev1.ImageTag, now time.Time) *metav1.Time {
 	return &at
 }
 
-// Age returns how long ago the registry last confirmed where a tag leads. leads is false if it
-// leads to nothing, or no registry has been asked yet, and known is false if the time [IsAhead].
+// Age returns how long ago the registry last confirmed a tag. leads is false if the tag leads
+// nowhere, or if no registry has been asked yet, and known is false if the time [IsAhead].
 func Age(tag *imagev1.ImageTag, now time.Time) (age time.Duration, leads, known bool) {
 	at := Checked(tag, now)
 	if image, _ := Now(tag); image == "" || at == nil {
@@ -169,14 +169,14 @@ func Age(tag *imagev1.ImageTag, now time.Time) (age time.Duration, leads, known 
 	return max(0, now.Sub(at.Time)), true, !IsAhead(at.Time, now)
 }
 
-// isNews reports whether a confirmation adds to one that was recorded before it. If the clock was
-// wrong at one of the times, or has been set back since, the times do not say which is later.
+// isNews reports whether a confirmation is later than the recorded one. If the clock was wrong at
+// one of the times, or has been set back since, comparing the times is not enough.
 func isNews(at, recorded, now time.Time) bool {
 	return IsAhead(at, now) != IsAhead(recorded, now) || recorded.Before(at)
 }
 
-// Confirm records now that the registry confirmed at a time where a tag leads, unless a later
-// confirmation is recorded, or there is none yet.
+// Confirm records that the registry confirmed a tag at a time, unless a later confirmation is
+// recorded, or the tag has no history yet.
 func Confirm(tag *imagev1.ImageTag, at, now time.Time) {
 	if had := Checked(tag, now); had == nil || at.IsZero() || !isNews(at.Truncate(time.Second), had.Time, now) {
 		return
@@ -185,7 +185,7 @@ func Confirm(tag *imagev1.ImageTag, at, now time.Time) {
 	metav1.SetMetaDataAnnotation(&tag.ObjectMeta, CheckedAt, at.UTC().Format(time.RFC3339))
 }
 
-// Lead records that a tag leads to a digest of its repository, or, with "", to none. It reports
+// Lead records that a tag leads to a digest of its repository or, with "", nowhere. It reports
 // whether that is a change. An event is never older than the one before it: writers have clocks of
 // their own, and a writer that waited for another has read its clock earlier.
 func Lead(tag *imagev1.ImageTag, ref reference.Reference, digest string, at metav1.Time) (changed bool) {
@@ -208,15 +208,15 @@ func Lead(tag *imagev1.ImageTag, ref reference.Reference, digest string, at meta
 	return true
 }
 
-// Merge returns one history of two of the same tag, which was stored under two names: its events by
-// their time, the newest first.
+// Merge merges two histories of the same tag, which was stored under two names: the events by time,
+// the newest first.
 func Merge(a, b []imagev1.TagEvent) []imagev1.TagEvent {
 	items := slices.Concat(a, b)
 	slices.SortStableFunc(items, func(a, b imagev1.TagEvent) int { return b.Created.Compare(a.Created.Time) })
 	var merged []imagev1.TagEvent
 	for _, item := range items {
 		if n := len(merged); n > 0 && merged[n-1].Image == item.Image {
-			merged[n-1] = item // it led there already
+			merged[n-1] = item // the tag led there already
 			continue
 		}
 		merged = append(merged, item)
@@ -224,8 +224,8 @@ func Merge(a, b []imagev1.TagEvent) []imagev1.TagEvent {
 	return merged[:min(len(merged), MaxItems)]
 }
 
-// Fail records why the registry could not be asked, or why what the tag leads to could not be
-// imported. An empty reason records success. It reports whether that is a change.
+// Fail records why the registry gave no answer, or why the tag's image could not be imported. An
+// empty reason records success. It reports whether that is a change.
 func Fail(tag *imagev1.ImageTag, reason, message string, at metav1.Time) (changed bool) {
 	i := slices.IndexFunc(tag.Status.Conditions, func(c imagev1.TagEventCondition) bool { return c.Type == imagev1.ImportSuccess })
 	switch {
@@ -243,7 +243,7 @@ func Fail(tag *imagev1.ImageTag, reason, message string, at metav1.Time) (change
 	return true
 }
 
-// Failure returns why the last look at a tag, or its import, failed; nil if it succeeded.
+// Failure returns why the last request for a tag, or its import, failed; nil if it succeeded.
 func Failure(tag *imagev1.ImageTag) *imagev1.TagEventCondition { return Failed(tag.Status) }
 
 // Failed returns why the last import of a stream's tag failed; nil if it succeeded, or if there was
@@ -260,18 +260,18 @@ func Failed(list *imagev1.NamedTagEventList) *imagev1.TagEventCondition {
 	return nil
 }
 
-// Auto is the annotation of an ImageStream that was made because its repository was seen. Moved has
-// the resourceVersion of the ImageTag that moved last of those that a stream follows: watchers of
-// the stream see it change.
+// Auto is the annotation of an ImageStream that the server made for a repository. Moved has the
+// resourceVersion of the ImageTag that moved last among those that the stream follows, so that
+// watchers of the stream get an event.
 const (
 	Auto  = "tidewaiter.dev/auto"
 	Moved = "tidewaiter.dev/moved"
 )
 
-// Add records what a tag of a stream leads to if the tag asks no registry, by OpenShift's rule: the
-// same reference, image and generation change nothing; the same reference, or the same image,
-// changes the newest event; anything else becomes the newest event, and is not older than the one
-// before. It reports whether there was a change.
+// Add records the target of a stream's tag that does not follow a registry, by OpenShift's rules.
+// The same reference, image and generation change nothing. The same reference, or the same image,
+// changes the newest event. Anything else becomes the newest event, and is not older than the
+// previous one. Add reports whether there was a change.
 func Add(list *imagev1.NamedTagEventList, next imagev1.TagEvent) (changed bool) {
 	if len(list.Items) > 0 {
 		newest := &list.Items[0]
@@ -294,13 +294,13 @@ func Add(list *imagev1.NamedTagEventList, next imagev1.TagEvent) (changed bool) 
 	return true
 }
 
-// Follow returns the history of a tag that follows another: what the tag led to by itself until it
-// followed the other, and, newer than that, what the other led to since. The newest own item is the
-// event of the other with which the following began, if the other led anywhere then; its time may
-// be later, as [Add] sets it.
+// Follow returns the history of a tag that follows another: the tag's own events until it followed
+// the other, and then the other's events since. The newest own event is the other's event with
+// which the following began, if the other led anywhere then; its time may be later, as [Add] sets
+// it.
 //
-// Events of the other are shown with at least the generation of the own ones: they have that of
-// another object.
+// Events of the other get at least the generation of the own ones, because generations of two
+// objects cannot be compared.
 func Follow(own, other []imagev1.TagEvent) []imagev1.TagEvent {
 	if len(own) == 0 {
 		return onto(own, other)
@@ -308,10 +308,9 @@ func Follow(own, other []imagev1.TagEvent) []imagev1.TagEvent {
 	return onto(own, before(other, func(e imagev1.TagEvent) bool { return e.Image == own[0].Image && !own[0].Created.Before(&e.Created) }))
 }
 
-// Pushed returns the history of a tag that is moved by its users in own and by pushes in pushes:
-// own, and, newer than that, what was pushed since. The first item of own is among the pushes, too,
-// unless the mover of the tag could not write it there. Then the pushes since are those after the
-// newest that own has.
+// Pushed returns the history of a tag that both users (own) and pushes move: own, and then the
+// later pushes. The newest event of own is also among the pushes, unless the user's move could not
+// be written there. In that case, the later pushes are those after the newest push that own has.
 func Pushed(own, pushes []imagev1.TagEvent) []imagev1.TagEvent {
 	is := func(a imagev1.TagEvent) func(imagev1.TagEvent) bool {
 		return func(b imagev1.TagEvent) bool { return a.Image == b.Image && a.Created.Equal(&b.Created) }
@@ -322,7 +321,7 @@ func Pushed(own, pushes []imagev1.TagEvent) []imagev1.TagEvent {
 	return onto(own, before(pushes, func(e imagev1.TagEvent) bool { return slices.ContainsFunc(own, is(e)) }))
 }
 
-// before returns the events before the first that is wanted; all if none is.
+// before returns the events before the first wanted one; all if none is wanted.
 func before(events []imagev1.TagEvent, wanted func(imagev1.TagEvent) bool) []imagev1.TagEvent {
 	if i := slices.IndexFunc(events, wanted); i >= 0 {
 		return events[:i]
@@ -330,8 +329,8 @@ func before(events []imagev1.TagEvent, wanted func(imagev1.TagEvent) bool) []ima
 	return events
 }
 
-// onto returns own and, newer than that, events of another object, with at least the generation and
-// the time of what own begins with.
+// onto returns own with newer events of another object, which get at least the generation and the
+// time of own's newest event.
 func onto(own, newer []imagev1.TagEvent) []imagev1.TagEvent {
 	items := slices.Concat(newer, own)
 	for i := len(newer) - 1; i >= 0 && len(own) > 0; i-- {

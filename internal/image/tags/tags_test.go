@@ -40,7 +40,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// Two repositories never have one stream, and a stream's name is one that can stand in a URL.
+// No two repositories have the same stream, and a stream's name can be part of a URL.
 func FuzzStream(f *testing.F) {
 	f.Add("a.b/c/d", "a.b/c--d")
 	f.Add("a.b/c-/d", "a.b/c---d")
@@ -100,8 +100,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// A tag that follows another has its own history before it began to, and the other's since,
-// whatever clocks say.
+// A tag that follows another has its own history from before, and the other's since, whatever the
+// clocks show.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	at := func(n int) metav1.Time { return metav1.NewTime(time.Date(2026, 1, 2, 3, 4, n, 0, time.UTC)) }
@@ -139,7 +139,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// A tag that users and pushes move in turn leads to what was said last, also within one second.
+// If users and pushes move a tag in turn, it leads to the target of the last move, even within one
+// second.
 func TestPushed(t *testing.T) {
 	t.Parallel()
 	events := func(list string) (out []imagev1.TagEvent) {
@@ -176,8 +177,8 @@ func TestPushed(t *testing.T) {
 	}
 }
 
-// Events are not older than those before them, although writers have clocks of their own, and
-// generations do not go back where a tag has begun to follow another.
+// No event is older than the previous one, although writers have their own clocks. Generations do
+// not decrease when a tag begins to follow another.
 func TestHistoriesAreInOrder(t *testing.T) {
 	t.Parallel()
 	ref := reference.Reference{Host: "registry.example.com", Repository: "team/app", Tag: "v1"}
@@ -212,7 +213,7 @@ func TestHistoriesAreInOrder(t *testing.T) {
 	}
 }
 
-// What a stream is told of a tag is news by OpenShift's rule.
+// Add follows OpenShift's rules.
 func TestAdd(t *testing.T) {
 	t.Parallel()
 	list := &imagev1.NamedTagEventList{Tag: "v1"}
@@ -224,7 +225,7 @@ func TestAdd(t *testing.T) {
 	}{
 		{"a", "1", 1, true, 1},
 		{"a", "1", 1, false, 1},
-		{"a", "1", 2, true, 1}, // the same again, as asked for
+		{"a", "1", 2, true, 1}, // the same again, on request
 		{"a", "2", 2, true, 1}, // the reference was looked up again
 		{"b", "2", 2, true, 1}, // the same image from elsewhere
 		{"c", "3", 2, true, 2},
@@ -244,8 +245,8 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// A tag must lead to what it led to first, or to what was accepted last, also when its history no
-// longer has that.
+// A tag must lead to its first digest, or to the digest that was accepted last, even when its
+// history no longer has that.
 func TestOverwritten(t *testing.T) {
 	t.Parallel()
 	ref := reference.Reference{Host: "registry.example.com", Repository: "team/app", Tag: "v1"}

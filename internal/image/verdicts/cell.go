@@ -9,11 +9,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/printable"
 )
 
-// maxCell bounds a cell of a table that has a verdict, in bytes.
+// maxCell bounds the cell of a verdict in a table, in bytes.
 const maxCell = 19
 
-// One is the verdict in one place that an image is in: a repository, or a tag that is the scope of
-// a policy.
+// One is the verdict on an image in one place: a repository, or a tag that is the scope of a
+// policy.
 type One struct {
 	Verified, Reason string
 	// Covered is true if a policy covers the place.
@@ -34,8 +34,8 @@ func Worse(a, b string) string {
 	return a
 }
 
-// worstOf is the worst verdict of the places that a policy covers; if none is covered, the worst of
-// all. Of places with the same verdict it is the first.
+// worstOf returns the worst verdict of the places that a policy covers; if no place is covered, the
+// worst of all. Among places with the same verdict, it returns the first.
 func worstOf(all []One) (worst One) {
 	for i, one := range all {
 		if i == 0 || one.Covered && !worst.Covered || one.Covered == worst.Covered && Worse(worst.Verified, one.Verified) != worst.Verified {
@@ -45,8 +45,9 @@ func worstOf(all []One) (worst One) {
 	return worst
 }
 
-// Cell shows the verdicts of an image that is in several places: the worst, and, where the others
-// differ, in how many places it is so, as in "True (2 of 3)". It is "" if the image is in none.
+// Cell returns the text of a table's cell for an image in several places: the worst verdict and, if
+// other places differ, the number of places that have it, as in "True (2 of 3)". It is "" if the
+// image is in no place.
 func Cell(all []One) string {
 	if len(all) == 0 {
 		return ""
@@ -66,7 +67,8 @@ func Cell(all []One) string {
 	return fmt.Sprintf("%s (%d/%d)", worst.Verified, n, len(all))
 }
 
-// Word is the verdict in a cell. If it is Unknown, it says why; if it is Excepted, until which day.
+// Word returns the verdict for a cell. Unknown comes with its reason, and Excepted with the day of
+// its end.
 func (v One) Word() string {
 	if day, _, ok := strings.Cut(v.Until, "T"); ok && v.Verified == Excepted {
 		return v.Verified + ":" + day
@@ -77,8 +79,8 @@ func (v One) Word() string {
 	return printable.Line(v.Verified+":"+cmp.Or(shortReasons[v.Reason], v.Reason, "NotJudged"), maxCell)
 }
 
-// Policies names the policies of a verdict, separated by commas. Those that are spared, because the
-// image meets an alternative to each, come last: "keyless (not key)".
+// Policies returns the names of a verdict's policies, separated by commas. Spared policies, to
+// which the image meets an alternative, come last: "keyless (not key)".
 func Policies(all, spared []string) string {
 	if len(spared) == 0 {
 		return strings.Join(all, ",")

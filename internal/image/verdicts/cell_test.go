@@ -37,7 +37,7 @@ func TestCell(t *testing.T) {
 		{covered("Excepted", "Unknown"), "Unknown (1 of 2)"},
 		{free("NoPolicy"), "NoPolicy"},
 		{free("NoPolicy", "Unknown"), "Unknown (1 of 2)"},
-		// What nobody asks about says less than what a policy covers.
+		// The worst verdict is among the places that a policy covers; the others only count in the total.
 		{slices.Concat(free("NoPolicy"), covered("True")), "True (1 of 2)"},
 		{slices.Concat(free("Unknown", "NoPolicy"), covered("ByIndex")), "ByIndex (1 of 3)"},
 		{slices.Concat(covered("Unsigned"), free("NoPolicy")), "Unsigned (1 of 2)"},

@@ -10,13 +10,13 @@ import (
 // Types of a signature's conditions, in the order in which they must stand:
 // openshift-apiserver dereferences nil when any other condition precedes ForImage.
 const (
-	// Trusted reports whether the signature is by somebody whom the policy trusts.
+	// Trusted reports whether a signer whom the policy trusts made the signature.
 	Trusted = imagev1.SignatureConditionType("Trusted")
 	// ForImage reports whether the signature is for the image that holds it.
 	ForImage = imagev1.SignatureConditionType("ForImage")
-	// Expired tells that the signature, its key or its certificate has expired.
+	// Expired reports that the signature, its key or its certificate has expired.
 	Expired = imagev1.SignatureConditionType("Expired")
-	// Revoked tells that the key or the certificate was revoked.
+	// Revoked reports that the key or the certificate was revoked.
 	Revoked = imagev1.SignatureConditionType("Revoked")
 )
 
@@ -33,31 +33,30 @@ const (
 	Unsigned        = "Unsigned" // a policy demands a signature, and there is none
 	NoPolicy        = "NoPolicy" // no policy covers the reference, whether it is signed or not
 	ByIndex         = "ByIndex"  // an index that lists the image is verified
-	// it does not meet the policy, which lets it through until an exception ends
+	// the image does not meet the policy; an exception lets it through until it ends
 	Excepted = "Excepted"
 )
 
 // All are these words, the worst first.
 var All = []string{VerifiedFalse, Unsigned, VerifiedUnknown, Excepted, NoPolicy, ByIndex, VerifiedTrue}
 
-// IsVerified reports whether what a policy demands was found, on the image or on an index that
-// lists it.
+// IsVerified reports whether the image, or an index that lists it, meets the policy.
 func IsVerified(verified string) bool { return verified == VerifiedTrue || verified == ByIndex }
 
-// Types of a signature that are two names of one format, an OpenPGP signed message: OpenShift's
-// name, and that of the registry's signature extension.
+// Two types of a signature that name the same format, an OpenPGP signed message: OpenShift's name,
+// and the name in the registry's signature extension.
 const (
 	TypeAtomic      = imagev1.ImageSignatureTypeAtomicImageV1
 	TypeAtomicAlias = "atomic"
 )
 
-// TypeAttestation is the type of attestations, which are kept among an image's signatures: a signed
-// statement about the image, which does not sign it.
+// TypeAttestation is the type of attestations, which are stored among an image's signatures: an
+// attestation is a signed statement about the image, and not a signature of the image.
 const TypeAttestation = "InTotoAttestationV1"
 
-// ConditionOf returns the first condition of a type, as verdicts are read of it; one that is
-// Unknown, without a reason, if there is none. Anybody who may write signatures writes conditions,
-// in any order.
+// ConditionOf returns the first condition of a type, which counts for verdicts. If there is none,
+// it returns one that is Unknown, without a reason. Users who may write signatures can write
+// several conditions of a type.
 func ConditionOf(s *imagev1.ImageSignature, t imagev1.SignatureConditionType) imagev1.SignatureCondition {
 	for _, c := range s.Conditions {
 		if c.Type == t {
@@ -70,6 +69,6 @@ func ConditionOf(s *imagev1.ImageSignature, t imagev1.SignatureConditionType) im
 // MaxContent bounds the content of one signature, in bytes.
 const MaxContent = 1 << 20
 
-// ReasonNotVerified is the reason of the condition ImportSuccess of a stream's tag that moves to
-// verified images alone, while it waits for a verdict, and of the Event about that.
+// ReasonNotVerified is the reason of the condition ImportSuccess of a stream's tag that moves only
+// to verified images, while it waits for a verdict, and of the Event about that.
 const ReasonNotVerified = "NotVerified"

@@ -100,8 +100,8 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// Ranges, in whatever order their events are, affect the same versions as the list of versions that
-// was made of them.
+// Ranges, with their events in any order, affect the same versions as the list of versions from
+// which they were made.
 func TestRangesAgreeWithVersions(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 0))
@@ -145,7 +145,7 @@ func advisory(id, ecosystem, name, fixed string) *Advisory {
 	return a
 }
 
-// A package is of the release of its distribution, and never of another one.
+// A package belongs to its distribution's release, and to no other.
 func TestReleasesAndNames(t *testing.T) {
 	t.Parallel()
 	const is, not, unknown = "is", "not", "unknown"
@@ -225,7 +225,7 @@ func TestReleasesAndNames(t *testing.T) {
 	}
 }
 
-// A distribution's package whose SBOM names no source packages may be of any.
+// If an SBOM names no source packages, a distribution's package may be built from any.
 func TestSourcesThatAreNotNamed(t *testing.T) {
 	t.Parallel()
 	set := NewSet()
@@ -266,7 +266,7 @@ func TestSourcesThatAreNotNamed(t *testing.T) {
 	}
 }
 
-// What cannot be compared with an SBOM is not taken for something that touches nothing.
+// An advisory that cannot be compared with an SBOM does not count as touching nothing.
 func TestUnchecked(t *testing.T) {
 	t.Parallel()
 	git := advisory("G-1", "npm", "a", "1")
@@ -363,8 +363,8 @@ func TestAttackEndlessDocument(t *testing.T) {
 	}
 }
 
-// However documents are put together, they are the same; and what was read finds packages or fails,
-// whatever it is.
+// Documents give the same advisories one by one and in an array. Any advisory that was read finds
+// packages, or fails.
 func FuzzRead(f *testing.F) {
 	for _, a := range []*Advisory{advisory("A", "Debian:12", "openssl", "3.0"), advisory("B", "npm", "@babel/core", "7"), advisory("C", "Red Hat:enterprise_linux:9::a", "a", "1:2")} {
 		b, err := json.Marshal(a)
@@ -390,7 +390,7 @@ func FuzzRead(f *testing.F) {
 			if a.ID == "" {
 				t.Error("an advisory without an id")
 			}
-			_ = set.Add(a) // that it is unknown is no matter here
+			_ = set.Add(a) // an error about unknown parts does not matter here
 			return nil
 		}); err != nil && len(read) == 0 {
 			return

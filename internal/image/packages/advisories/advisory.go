@@ -1,23 +1,23 @@
-// Package advisories says which packages of an image an advisory is about. Advisories are documents
-// in the OSV format (https://ossf.github.io/osv-schema/), as osv.dev, GitHub and distributions
-// publish them.
+// Package advisories finds the packages of an image that an advisory is about. Advisories are
+// documents in the OSV format (https://ossf.github.io/osv-schema/), as osv.dev, GitHub and
+// distributions publish them.
 //
 //	set := advisories.NewSet()
 //	err := advisories.Read(file, func(a *advisories.Advisory) error { return set.Add(a) })
 //	found, err := set.Find(list)
 //
-// Package versions orders versions. The documents are read into the few fields that matter: the
-// bindings of ossf/osv-schema are protobuf messages, which read the whole document and cannot be
-// part of an object of the API, and the versions of osv-scalibr would be a second order of versions
-// in a module that requires 150 others.
+// Package versions compares versions. Only the few fields that matter are read from a document. Two
+// libraries are not used: the bindings of ossf/osv-schema are protobuf messages, which read the
+// entire document and cannot be part of an API object; osv-scalibr would compare versions a second
+// time, and requires 150 other modules.
 //
 // # What is not known
 //
-// An SBOM names packages, versions and, at best, the release of the distribution. So an advisory
-// about commits alone ([Set.Add] says why), a version that cannot be read, a package without a
-// package URL, and a distribution's package without the release, or without the source package that
-// advisories of Debian, Ubuntu and Alpine name, are unknown, which is neither affected nor not
-// affected.
+// An SBOM names packages, versions and, at best, the release of the distribution. So the result is
+// unknown, and neither affected nor unaffected, for an advisory about commits alone (see
+// [Set.Add]), an invalid version, a package without a package URL, and a distribution's package
+// without the release, or without the source package that advisories of Debian, Ubuntu and Alpine
+// name.
 package advisories
 
 import (
@@ -35,11 +35,11 @@ import (
 // MaxDocument bounds a document.
 const MaxDocument = 8 << 20 // bytes
 
-// Advisory is what is read of a document.
+// Advisory has the fields of a document that are used.
 type Advisory struct {
 	ID string `json:"id"`
-	// Aliases are the same vulnerability's names elsewhere, and Upstream those of what the advisory
-	// takes over, such as the CVEs of a distribution's notice.
+	// Aliases are other names of the same vulnerability, and Upstream the names of advisories that
+	// this one includes, such as the CVEs of a distribution's notice.
 	Aliases  []string `json:"aliases,omitempty"`
 	Upstream []string `json:"upstream,omitempty"`
 	// Withdrawn is when the advisory was withdrawn.
@@ -50,7 +50,7 @@ type Advisory struct {
 // Affected is a package, and which of its versions are affected.
 type Affected struct {
 	Package struct {
-		// Ecosystem may have a release of it: Debian:12.
+		// Ecosystem may include a release: Debian:12.
 		Ecosystem string `json:"ecosystem"`
 		Name      string `json:"name"`
 	} `json:"package"`
@@ -58,14 +58,14 @@ type Affected struct {
 	Versions []string `json:"versions,omitempty"`
 }
 
-// Range is versions between events.
+// Range is a set of versions between events.
 type Range struct {
 	// Type is SEMVER, ECOSYSTEM or GIT.
 	Type   string  `json:"type"`
 	Events []Event `json:"events"`
 }
 
-// Event is one of these.
+// Event has exactly one field set.
 type Event struct {
 	Introduced   string `json:"introduced,omitempty"`
 	Fixed        string `json:"fixed,omitempty"`
@@ -73,9 +73,9 @@ type Event struct {
 	Limit        string `json:"limit,omitempty"`
 }
 
-// Read reads documents one after another, or one array of them, as a stream. A document that is
-// JSON and no advisory is given to yield as an error; whatever else cannot be read, and an error of
-// yield, ends the reading. It holds one document at a time, of at most [MaxDocument] bytes.
+// Read reads documents one after another, or one array of them, as a stream. For a document that is
+// JSON but not an advisory, it calls yield with an error. Any other fault, and an error of yield,
+// ends the reading. It holds one document at a time, of at most [MaxDocument] bytes.
 func Read(r io.Reader, yield func(*Advisory, error) error) error {
 	in := &bounded{r: r}
 	buffered := bufio.NewReader(in)
@@ -143,7 +143,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// parse reads a document. An error continues a sentence about it.
+// parse reads a document. The text of an error completes a sentence about it.
 func parse(raw []byte) (*Advisory, error) {
 	if len(raw) > MaxDocument {
 		return nil, fmt.Errorf("has more than %d MiB", MaxDocument>>20)

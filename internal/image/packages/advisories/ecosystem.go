@@ -17,12 +17,12 @@ type ecosystem struct {
 	namespaces []string
 	// bySource is set if advisories name source packages alone.
 	bySource bool
-	// release brings a release, as documents or package URLs have it, into the form in which they
-	// are compared; "" if it is not understood.
+	// release converts a release from a document or a package URL to the form for comparisons; "" if
+	// it is unknown.
 	release func(string) string
 }
 
-// ecosystems are those that SBOMs have packages of. Others are not known.
+// ecosystems are those whose packages SBOMs list. Others are unknown.
 var ecosystems = map[string]ecosystem{
 	"npm": {typ: "npm"}, "PyPI": {typ: "pypi"}, "Go": {typ: "golang"}, "Maven": {typ: "maven"}, "crates.io": {typ: "cargo"},
 	"NuGet": {typ: "nuget"}, "RubyGems": {typ: "gem"}, "Packagist": {typ: "composer"}, "Hex": {typ: "hex"}, "Pub": {typ: "pub"},
@@ -45,7 +45,7 @@ var ecosystems = map[string]ecosystem{
 
 var number = regexp.MustCompile(`\d+`)
 
-// numbers returns a release that is its first n numbers; with one alone, that.
+// numbers returns a function that reduces a release to its first n numbers.
 func numbers(n int) func(string) string {
 	return func(text string) string {
 		all := number.FindAllString(text, n)
@@ -56,8 +56,9 @@ func numbers(n int) func(string) string {
 // codenames are releases of Debian, as some package URLs have them.
 var codenames = strings.NewReplacer("buster", "10", "bullseye", "11", "bookworm", "12", "trixie", "13", "forky", "14", "duke", "15")
 
-// ecosystemOf reads the ecosystem of a document. release is empty if it is about all. other is true
-// if it is about a stream of updates that no image tells that it has, such as Ubuntu:Pro.
+// ecosystemOf reads the ecosystem of a document. release is empty if the document is about all
+// releases. other is true if it is about a stream of updates that an image does not show, such as
+// Ubuntu:Pro.
 func ecosystemOf(text string) (e ecosystem, release string, other bool, err error) {
 	name, suffix, _ := strings.Cut(text, ":")
 	e, ok := ecosystems[name]
@@ -80,13 +81,15 @@ func ecosystemOf(text string) (e ecosystem, release string, other bool, err erro
 	return e, release, other, nil
 }
 
-// releaseOf is the release of the distribution that a package is of; "" if its URL does not say it.
+// releaseOf returns the release of the distribution to which a package belongs; "" if its URL does
+// not name it.
 func (e ecosystem) releaseOf(p *packageurl.PackageURL) string {
 	distro := p.Qualifiers.Map()["distro"] // debian-12, alpine-3.20.1, 3.20.1, bookworm
 	return e.release(codenames.Replace(distro[strings.LastIndexByte(distro, '-')+1:]))
 }
 
-// is reports whether a package is of the ecosystem. unknown says why that is not known.
+// is reports whether a package belongs to the ecosystem. unknown is the reason if that is not
+// known.
 func (e ecosystem) is(p *packageurl.PackageURL, release string) (is bool, unknown string) {
 	switch {
 	case p.Type != e.typ:
@@ -109,12 +112,12 @@ func (e ecosystem) is(p *packageurl.PackageURL, release string) (is bool, unknow
 	return false, ""
 }
 
-// same brings the name of a package into the form in which names are compared.
+// same converts the name of a package to the form for comparisons.
 func (e ecosystem) same(name string) string {
 	switch e.typ {
 	case "pypi": // https://packaging.python.org/en/latest/specifications/name-normalization/
 		return separators.ReplaceAllString(strings.ToLower(name), "-")
-	case "nuget", "composer", "golang", "deb", "apk", "bitnami": // package URLs of most have small letters alone
+	case "nuget", "composer", "golang", "deb", "apk", "bitnami": // package URLs of most have only lower case
 		return strings.ToLower(name)
 	}
 	return name

@@ -10,13 +10,13 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/image/packages/versions"
 )
 
-// Why it is not known of any version whether it is affected.
+// Reasons why it is unknown for every version whether it is affected.
 var (
 	errCommits = errors.New("it names git commits alone, which SBOMs do not have")
 	errNothing = errors.New("it names neither versions nor ranges of versions")
 )
 
-// unusable says why it is unknown of every version whether it is affected; nil if it is not.
+// unusable returns an error if it is unknown for every version whether it is affected.
 func (a *Affected) unusable() error {
 	if len(a.Versions) > 0 || slices.ContainsFunc(a.Ranges, func(r Range) bool { return r.Type != "GIT" }) {
 		return nil
@@ -30,7 +30,7 @@ func (a *Affected) unusable() error {
 // has reports whether a version of a type of package, as package URLs name it, is affected, by the
 // algorithm of the format (https://ossf.github.io/osv-schema/#evaluation): it is in the list of
 // versions, or in a range. fixed is the first fixed version after it, if one is named. An error
-// says why that is unknown.
+// means that this is unknown.
 func (a *Affected) has(typ, version string) (is bool, fixed string, err error) {
 	if version == "" {
 		return false, "", errors.New("the version is not known")
@@ -52,13 +52,13 @@ func (a *Affected) has(typ, version string) (is bool, fixed string, err error) {
 	return is, fixed, err
 }
 
-// has reports whether a version is in a range: the last event that is not after it introduced the
-// vulnerability, and it is before a limit, if there are any.
+// has reports whether a version is in a range: the last event up to it introduced the
+// vulnerability, and it is before one of the limits, if there are any.
 func (r *Range) has(typ, version string) (is bool, fixed string, err error) {
 	if r.Type == "SEMVER" && !versions.Orders(typ) {
 		typ = versions.SemVer
 	}
-	// order compares with a version of an event, of which 0 is before, and * after, all others
+	// order compares with the version of an event: 0 comes before all others, and * after them
 	order := func(a, b string) int {
 		switch {
 		case a == b:

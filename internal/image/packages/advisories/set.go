@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	maxRemembered = 100_000 // packages of which a Set remembers which advisories are about them
+	maxRemembered = 100_000 // packages for which a Set remembers the advisories about them
 	maxElements   = 500_000 // packages, versions, ranges and events of the advisories of a Set
 )
 
-// Set is advisories by what they are about. It is not safe for concurrent use.
+// Set has advisories by the packages that they are about. It is not safe for concurrent use.
 type Set struct {
-	names    map[string][]*about // by the name that package URLs have
+	names    map[string][]*about // by the names in package URLs
 	bare     map[string][]*about // by the names that packages without a package URL may have
 	bySource map[string][]*about // those that name source packages, by the type of package URLs
 	// images share most packages
@@ -42,8 +42,8 @@ var errFull = fmt.Errorf("the advisories have more than %d packages, versions an
 
 var errStreams = errors.New("it is about streams of updates alone, such as Ubuntu:Pro, and SBOMs do not tell whether an image has them")
 
-// Add adds an advisory, unless it is withdrawn. An error says why it is unknown, of all images or
-// in part, whether they have it.
+// Add adds an advisory, unless it is withdrawn. An error gives the reason why it is unknown, for
+// all images or for some, whether they are affected.
 func (s *Set) Add(a *Advisory) error {
 	if a.Withdrawn != "" {
 		return nil
@@ -88,7 +88,7 @@ func (s *Set) Add(a *Advisory) error {
 	return firstError(unknown, commits, streams, errNothing)
 }
 
-// elements counts what takes memory.
+// elements counts the parts of an advisory that take memory.
 func (a *Advisory) elements() int {
 	n := 1 + len(a.Aliases) + len(a.Upstream)
 	for i := range a.Affected {
@@ -100,10 +100,9 @@ func (a *Advisory) elements() int {
 	return n
 }
 
-// Names are the names of the packages that the advisories are about, at most most, as
-// [packages.Names] has them. ok is false if there are more, or if images with packages of other
-// names may be touched: advisories name source packages, and names that are written in several
-// ways.
+// Names returns up to most names of the packages that the advisories are about, in the form of
+// [packages.Names]. ok is false if there are more, or if an advisory may affect packages with other
+// names, because it names source packages, or names with several spellings.
 func (s *Set) Names(most int) (all []string, ok bool) {
 	if len(s.names) > most {
 		return nil, false
@@ -113,7 +112,7 @@ func (s *Set) Names(most int) (all []string, ok bool) {
 			switch {
 			case about.namespaces != nil, about.typ == "nuget", about.typ == "composer", about.typ == "pypi" && strings.Contains(name, "-"):
 				return nil, false
-			case about.typ == "maven": // which documents know by the artifact alone, too
+			case about.typ == "maven": // documents may name only the artifact
 				_, artifact, _ := strings.Cut(name, ":")
 				all = append(all, artifact)
 			}
@@ -127,9 +126,10 @@ func (s *Set) Names(most int) (all []string, ok bool) {
 type Finding struct {
 	*Advisory
 	packages.Found
-	// Version is the one that was compared, and Fixed the first one that is fixed, if it is known.
+	// Version is the compared version, and Fixed the first fixed version, if it is known.
 	Version, Fixed string
-	// Unknown says why it is not known whether the package is affected; it is "" if it is affected.
+	// Unknown is the reason if it is unknown whether the package is affected; it is "" if the package
+	// is affected.
 	Unknown string
 }
 
@@ -140,11 +140,11 @@ type match struct {
 	unknown        string
 }
 
-// matches are what is remembered of a package.
+// matches are the remembered results for a package.
 type matches struct {
 	all     []match
 	purl    *packageurl.PackageURL // of a distribution's package
-	sourced bool                   // it says from which source package it is built
+	sourced bool                   // the URL names its source package
 }
 
 // Find returns the packages of a list that the advisories are about, and the packages for which
@@ -159,7 +159,7 @@ func (s *Set) Find(list *packages.ImagePackages) (found []Finding, err error) {
 		if len(s.remembered)+len(all) > maxRemembered {
 			clear(s.remembered)
 		}
-		seen := map[[3]string]int{} // where it is in found
+		seen := map[[3]string]int{} // the index in found
 		direct := map[*about]bool{}
 		unsourced := map[string]*packages.Package{} // the first of each type
 		sourced := map[string]bool{}
@@ -225,7 +225,7 @@ func (s *Set) match(p *packages.Package) (found matches) {
 	}
 	names := map[string]string{name: version}
 	if source != "" {
-		if typ != "rpm" { // whose advisories may name either
+		if typ != "rpm" { // advisories for rpm may name either
 			clear(names)
 		}
 		if names[source] = version; sourceVersion != "" {

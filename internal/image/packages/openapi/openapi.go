@@ -8,5 +8,5 @@ import (
 )
 
 // GetOpenAPIDefinitions returns the definitions of ImagePackages and the types of its fields, by
-// OpenAPI model name. Those of Kubernetes' types are not among them.
+// OpenAPI model name. It does not return those of Kubernetes' types.
 var GetOpenAPIDefinitions = modelname.Definitions(generated.GetOpenAPIDefinitions)

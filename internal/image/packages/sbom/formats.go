@@ -62,7 +62,7 @@ func readSPDX(content []byte, version string) (*Document, error) {
 	}))
 }
 
-// asserted is a licence of SPDX; "" where the document says nothing.
+// asserted returns a licence of SPDX; "" if the document does not have one.
 func asserted(license string) string {
 	if license == "NOASSERTION" || license == "NONE" {
 		return ""
@@ -140,7 +140,7 @@ func isOpenVEX(context json.RawMessage) bool {
 	return json.Unmarshal(context, &text) == nil && (text == openVEX || strings.HasPrefix(text, openVEX+"/"))
 }
 
-// readOpenVEX reads OpenVEX (https://github.com/openvex/spec). Its library would bring a dozen
+// readOpenVEX reads OpenVEX (https://github.com/openvex/spec). Its library would add a dozen
 // modules for these five fields.
 func readOpenVEX(content []byte, digest string) (*Document, error) {
 	c := &collector{Document: Document{Format: packages.FormatOpenVEX}, digest: digest}
@@ -179,7 +179,7 @@ func (c *collector) statement(d *json.Decoder) error {
 		return errEnough
 	}
 	var s struct {
-		// a text in version 0.0.1, else an object
+		// a text in version 0.0.1, otherwise an object
 		Vulnerability json.RawMessage `json:"vulnerability"`
 		Status        string          `json:"status"`
 		Justification string          `json:"justification"`
@@ -209,7 +209,7 @@ func (c *collector) statement(d *json.Decoder) error {
 	return nil
 }
 
-// product is what a statement of OpenVEX is about. It is a text in version 0.0.1.
+// product is the subject of an OpenVEX statement. In version 0.0.1 it is a text.
 type product struct{ names []string }
 
 // UnmarshalJSON is part of [json.Unmarshaler].
@@ -228,8 +228,8 @@ func (p *product) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// isAnotherImage reports whether a product is an image by its digest, and not the one of this
-// digest: one document may be attached to all images of a release.
+// isAnotherImage reports whether a product names an image with another digest: one document may be
+// attached to all images of a release.
 func (p product) isAnotherImage(digest string) bool {
 	named := false
 	for _, name := range p.names {

@@ -5,14 +5,14 @@
 //	statement, err := payload.ParseAttestation(content)
 //	document, err = sbom.ReadStatement(statement, "sha256:…")
 //
-// It reads no signed envelope. Package payload does that for those who verify signatures too, so
-// that a document is read from the very bytes that were verified.
+// It does not read signed envelopes. Package payload does, also for the packages that verify
+// signatures, so that a document is read from the same bytes that were verified.
 //
-// Users who may push to a repository choose every byte. The readers of SPDX and CycloneDX hold a
-// whole document as objects, forty times its size if it is made for that. So a document is at most
-// [MaxDocument] bytes, it is gone through as a stream, and a reader gets one package at a time,
-// with the few fields that are kept and at most 64 KiB. What it costs is bounded by twice the
-// document and 10,000 packages.
+// Users who may push to a repository choose every byte. The libraries for SPDX and CycloneDX hold
+// an entire document as objects, which can take forty times its size. So a document has at most
+// [MaxDocument] bytes and is read as a stream, and a library gets one package at a time, with only
+// the needed fields and at most 64 KiB. The memory is bounded by twice the document and 10,000
+// packages.
 package sbom
 
 import (
@@ -29,11 +29,11 @@ import (
 
 // Bounds on a document.
 const (
-	MaxDocument = 16 << 20 // bytes, as it is in the registry
+	MaxDocument = 16 << 20 // bytes, in the registry
 	maxNested   = 16       // components within components
 	maxPart     = 64 << 10 // bytes of the fields of one package that are read
 	maxAuthor   = 256      // bytes
-	maxElements = 200_000  // packages, files and statements that are looked at
+	maxElements = 200_000  // packages, files and statements that are read
 )
 
 // Document holds the kept fields of a document.
@@ -43,14 +43,13 @@ type Document struct {
 	// Packages are at most packages.MaxPackages, and Statements at most packages.MaxStatements.
 	Packages   []packages.Package
 	Statements []packages.Statement
-	// Author is who wrote a VEX document, by its own word.
+	// Author is the author that a VEX document names.
 	Author string
-	// Incomplete says why there are packages or statements that are not among these; "" if there
-	// are none.
+	// Incomplete is the reason why packages or statements are missing here; "" if none are.
 	Incomplete string
 }
 
-// Fill puts into a source what it keeps of the document.
+// Fill sets the fields of a source that come from the document.
 func (d *Document) Fill(s *packages.Source) (err error) {
 	s.Format, s.Count, s.Statements, s.Author, s.Problem = d.Format, int32(len(d.Packages)), d.Statements, d.Author, d.Incomplete
 	s.Packages = nil
@@ -58,19 +57,19 @@ func (d *Document) Fill(s *packages.Source) (err error) {
 	return err
 }
 
-// layer is a document, or one of the things that are around it.
+// layer is a document, or one of the wrappers around it.
 type layer struct {
 	Type string          `json:"_type"`
 	Data json.RawMessage `json:"Data"`
 
 	SPDX      string          `json:"spdxVersion"`
 	CycloneDX string          `json:"bomFormat"`
-	Context   json.RawMessage `json:"@context"` // of OpenVEX a text, of SPDX 3 too
+	Context   json.RawMessage `json:"@context"` // a text in OpenVEX and in SPDX 3
 }
 
 // Read reads an unsigned document that is attached to the image of a digest, bare or in a
 // statement. A statement about another image is an error, and so is a document in another format.
-// It takes bounded time and memory, whatever it is given.
+// It takes bounded time and memory for any input.
 func Read(content []byte, digest string) (*Document, error) {
 	if len(content) > MaxDocument {
 		return nil, fmt.Errorf("it has %d bytes, at most %d are read", len(content), MaxDocument)
@@ -89,9 +88,9 @@ func Read(content []byte, digest string) (*Document, error) {
 	return l.document(content, digest)
 }
 
-// ReadStatement reads the document that is a statement's predicate. The statement has to be about
-// the image of the digest, and of the type of a document: a signer who signs what a builder did has
-// not signed an SBOM, whatever the builder wrote there.
+// ReadStatement reads the document in a statement's predicate. The statement must be about the
+// image with the digest, and have the predicate type of a document: a signed provenance statement
+// does not sign an SBOM, even if its predicate looks like one.
 func ReadStatement(s *payload.Statement, digest string) (*Document, error) {
 	switch {
 	case !s.Covers(digest):
@@ -105,7 +104,7 @@ func ReadStatement(s *payload.Statement, digest string) (*Document, error) {
 	if err := l.read(s.Predicate); err != nil {
 		return nil, err
 	}
-	// cosign 1 put documents into an object of its own
+	// cosign 1 wrapped documents in an object of its own
 	if len(l.Data) > 0 && l.SPDX == "" && l.CycloneDX == "" {
 		content := l.Data
 		l = layer{}
@@ -127,7 +126,7 @@ func (l *layer) read(content []byte) error {
 	return nil
 }
 
-// document reads the document that the layer is, for the image of a digest.
+// document reads the layer as a document for the image with a digest.
 func (l *layer) document(content []byte, digest string) (*Document, error) {
 	switch {
 	case l.SPDX != "":
@@ -140,7 +139,7 @@ func (l *layer) document(content []byte, digest string) (*Document, error) {
 	return nil, errors.New("it is neither SPDX 2, CycloneDX nor OpenVEX in JSON")
 }
 
-// errEnough ends the reading of a document that has more than is kept.
+// errEnough ends the reading of a document after the bound is reached.
 var errEnough = errors.New("enough")
 
 // object calls member with each key of the object that comes next; member must read the value.
@@ -187,13 +186,13 @@ func open(d *json.Decoder, delim json.Delim) error {
 	return nil
 }
 
-// skip passes over the value that comes next.
+// skip skips the next value.
 func skip(d *json.Decoder) error {
 	var value json.RawMessage
 	return d.Decode(&value)
 }
 
-// part collects the fields of one package that are read, as an object of their own.
+// part collects the needed fields of one package, as an object of their own.
 type part struct {
 	fields   map[string]json.RawMessage
 	size     int
@@ -216,7 +215,7 @@ func (p *part) add(d *json.Decoder, key string) error {
 	return nil
 }
 
-// into reads the fields into what a library has for a package.
+// into decodes the fields into a library's type for a package.
 func (p *part) into(v any) error {
 	b, err := json.Marshal(p.fields)
 	if err != nil {

@@ -42,7 +42,7 @@ func envelope(statement string) string {
 	return `{"payloadType":"application/vnd.in-toto+json","payload":"` + base64.StdEncoding.EncodeToString([]byte(statement)) + `","signatures":[{"sig":"AA=="}]}`
 }
 
-// read reads a signed document, or one that nobody signed.
+// read reads a document, signed or not.
 func read(content, digest string) (*sbom.Document, error) {
 	if strings.HasPrefix(content, `{"payloadType"`) || strings.HasPrefix(content, `{"mediaType"`) {
 		s, err := payload.ParseAttestation([]byte(content))
@@ -105,7 +105,7 @@ func TestReadVEX(t *testing.T) {
 }
 
 // One document may be attached to all images of a release: a statement about another image does not
-// count for this one. What cannot be read is missed.
+// count for this one. Unreadable parts make the result incomplete.
 func TestVEXOfOtherProducts(t *testing.T) {
 	t.Parallel()
 	this, other := "pkg:oci/app@"+digest, "pkg:oci/tool@sha256%3A"+strings.Repeat("0", 64)
@@ -153,7 +153,7 @@ func TestWhatIsNotRead(t *testing.T) {
 		statement(`{"Data":{"Data":`+spdx+`}}`, digest):                 "neither",
 		strings.Replace(statement(spdx, digest), "https://spdx.dev/Document", "https://slsa.dev/provenance/v1", 1): "not one of an SBOM",
 		strings.Replace(statement(spdx, digest), "Document", `Document","predicatetype":"x`, 1):                    "only in its spelling",
-		// an envelope is read by those who verify it
+		// package payload reads envelopes
 		envelope(statement(spdx, digest)): "",
 		`{"dsseEnvelope":` + envelope(statement(spdx, digest)) + `,"spdxVersion":"SPDX-3"}`: "SPDX 2 is",
 		strings.Repeat(" ", sbom.MaxDocument+1):                                             "at most",
@@ -164,7 +164,7 @@ func TestWhatIsNotRead(t *testing.T) {
 	}
 }
 
-// Text of strangers is printable, and bounded.
+// Texts of documents become printable and bounded.
 func TestAttackTexts(t *testing.T) {
 	t.Parallel()
 	text, _ := json.Marshal("a\t\n\x1b[31m\u202e" + strings.Repeat("x", 2000))
@@ -180,8 +180,8 @@ func TestAttackTexts(t *testing.T) {
 	}
 }
 
-// hostile are documents that are made to cost much: each is of some megabytes, and of the kind that
-// a reader which holds documents as objects turns into hundreds.
+// hostile returns documents that are made to be expensive: each has a few megabytes, which take
+// hundreds in memory if they are decoded to objects.
 func hostile() map[string]string {
 	million := `{"bomFormat":"CycloneDX","components":[` + strings.Repeat(`{"name":"a"},`, 1_000_000) + `{"name":"b"}]}`
 	deep := `{"bomFormat":"CycloneDX","components":[` + strings.Repeat(`{"name":"a","components":[`, 5000) + `{"name":"b"}` + strings.Repeat(`]}`, 5000) + `]}`
@@ -198,8 +198,8 @@ func hostile() map[string]string {
 	}
 }
 
-// Whatever a document is, what is kept of it is bounded, and reading it takes memory in proportion
-// to its bytes.
+// For any document, the result is bounded, and reading takes memory in proportion to the document's
+// size.
 func TestAttackHostileDocuments(t *testing.T) {
 	for name, content := range hostile() {
 		var before, after runtime.MemStats
@@ -223,8 +223,8 @@ func TestAttackHostileDocuments(t *testing.T) {
 	}
 }
 
-// What is kept is bounded and printable, whatever a document is. The same document in a statement
-// gives the same.
+// For any document, the result is bounded and printable. The same document in a statement gives the
+// same result.
 func fuzz(f *testing.F, seeds ...string) {
 	for _, seed := range seeds {
 		f.Add([]byte(seed))

@@ -1,9 +1,9 @@
-// Package versions compares versions of packages by the rules of their ecosystems, and says whether
-// one is in a range.
+// Package versions compares versions of packages by the rules of their ecosystems, and checks
+// whether one is in a range.
 //
-// A range is comparisons with commas between, all of which must hold: >=1.2,<1.4. The operators are
-// <, <=, >, >=, = and !=; none is =. Which versions come first is the ecosystem's affair, so
-// libraries decide it:
+// A range is a list of comparisons, separated by commas, which must all be true: >=1.2,<1.4. The
+// operators are <, <=, >, >=, = and !=; without one, = is meant. Each ecosystem has its own order
+// of versions, so libraries compare them:
 //
 //   - Go, npm, PyPI, Maven, crates.io and NuGet, and the SemVer of Hex, Pub and Swift:
 //     deps.dev/util/semver, of Google's deps.dev.
@@ -11,9 +11,9 @@
 //     which scanners use.
 //   - Composer, RubyGems, CRAN and Hackage: segments.go, which has a few lines for each.
 //
-// Of any other type of package, and of a version that its library cannot read, it is unknown
-// whether it is in the range. Only = and != are known where the texts are the same, or two numbers
-// with dots begin with different ones.
+// For any other type of package, and for a version that its library cannot read, it is unknown
+// whether it is in the range. Only = and != are known if the texts are the same, or if both are
+// numbers with dots and their first numbers differ.
 package versions
 
 import (
@@ -33,15 +33,15 @@ const (
 	maxVersion     = 128 // bytes of a version that is compared
 )
 
-// Range is a range of versions. The zero value has all versions.
+// Range is a range of versions. The zero value contains all versions.
 type Range struct{ all []comparison }
 
 type comparison struct{ operator, version string }
 
-// operators, so that the longer of two comes first.
+// operators has longer operators before their prefixes.
 var operators = []string{"<=", ">=", "!=", "==", "<", ">", "="}
 
-// Parse reads a range. Comparing versions finds bounds that are not a version in any ecosystem.
+// Parse reads a range. An invalid version in it is found only when versions are compared.
 func Parse(text string) (r Range, err error) {
 	if len(text) > maxRange {
 		return r, fmt.Errorf("a range has at most %d bytes", maxRange)
@@ -68,7 +68,7 @@ func Parse(text string) (r Range, err error) {
 }
 
 // Has reports whether a version of a type of package, as package URLs name it, is in the range. An
-// error says why that is unknown.
+// error means that this is unknown.
 func (r Range) Has(typ, version string) (bool, error) {
 	if len(r.all) == 0 {
 		return true, nil
@@ -119,8 +119,8 @@ func (r Range) Has(typ, version string) (bool, error) {
 	return unknown == nil, unknown
 }
 
-// differ reports whether two versions, in whatever ecosystem, are not the same: both are numbers
-// with dots between, and the first numbers differ. Of the others that is not said: 1.10 may be 1.1.
+// differ reports whether two versions surely differ in every ecosystem: both are numbers with dots,
+// and their first numbers differ. Later numbers do not show that: 1.10 may equal 1.1.
 func differ(a, b string) bool {
 	first := func(version string) string {
 		number, _, _ := strings.Cut(version, ".")
@@ -130,8 +130,8 @@ func differ(a, b string) bool {
 	return isPlain(a) && isPlain(b) && first(a) != first(b)
 }
 
-// epochLacks is an error if a version has an epoch and a bound has none. Such a bound means an
-// epoch of 0, and whoever wrote it did not.
+// epochLacks returns an error if a version has an epoch and a bound has none. By the rules such a
+// bound has the epoch 0, which is hardly what its author meant.
 func epochLacks(typ, version, bound string) error {
 	epoch, _, ok := strings.Cut(version, ":")
 	if typ != "deb" && typ != "rpm" || !ok || strings.Contains(bound, ":") || strings.Trim(epoch, "0") == "" {
@@ -146,7 +146,7 @@ var systems = map[string]semver.System{
 	SemVer: semver.DefaultSystem, "hex": semver.DefaultSystem, "pub": semver.DefaultSystem, "swift": semver.DefaultSystem,
 }
 
-// SemVer is the type of versions as https://semver.org has them, whatever their package is.
+// SemVer is a type for versions of https://semver.org, whatever their package is.
 const SemVer = "semver"
 
 // Orders reports whether versions of a type of package can be compared.
@@ -155,12 +155,12 @@ func Orders(typ string) bool {
 	return ok || segmented[typ] != nil || typ == "deb" || typ == "rpm" || typ == "apk"
 }
 
-// Compare orders two versions of a type of package: negative if a comes before b. An error says
+// Compare orders two versions of a type of package: negative if a comes before b. An error means
 // that the order is unknown.
 func Compare(typ, a, b string) (order int, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			// what strangers write is given to libraries that expect what builders write
+			// the libraries expect valid versions, and may panic on others
 			order, err = 0, fmt.Errorf("versions %q and %q of type %q cannot be compared", a, b, typ)
 		}
 	}()
@@ -205,8 +205,8 @@ func Compare(typ, a, b string) (order int, err error) {
 	return 0, fmt.Errorf("the order of versions of type %q is unknown", typ)
 }
 
-// compareApk orders two versions of Alpine. Their library takes 1.0_rc1 for more than 1.0 where
-// one has no revision, so revisions count last.
+// compareApk orders two versions of Alpine. The library puts 1.0_rc1 after 1.0 if one of them has
+// no revision, so compareApk compares revisions last.
 func compareApk(a, b string) (int, error) {
 	order := func(a, b string) (int, error) {
 		x, err := apk.NewVersion(a)
@@ -230,7 +230,7 @@ func compareApk(a, b string) (int, error) {
 	return order(a, b)
 }
 
-// compareBuilds orders two versions of Pub that differ in their builds alone: 1.0.0+1 comes after
+// compareBuilds orders two versions of Pub that differ only in their builds: 1.0.0+1 comes after
 // 1.0.0.
 func compareBuilds(a, b string) (int, error) {
 	_, x, isBuild := strings.Cut(a, "+")
@@ -249,7 +249,7 @@ func compareBuilds(a, b string) (int, error) {
 func compareIn(system semver.System, a, b string) (int, error) {
 	parse := func(text string) (*semver.Version, error) {
 		if system == semver.Go && text != "" && '0' <= text[0] && text[0] <= '9' {
-			// the standard library's, as people write them
+			// versions of the standard library, as people write them
 			text = "v" + text
 		} else if system == semver.DefaultSystem {
 			// a tag is a version with a v
@@ -273,7 +273,7 @@ func compareIn(system semver.System, a, b string) (int, error) {
 		return 0, err
 	}
 	order := x.Compare(y)
-	if order != -y.Compare(x) { // as of the versions "" and "." of Maven
+	if order != -y.Compare(x) { // as for the versions "" and "." of Maven
 		return 0, fmt.Errorf("the order of the versions %q and %q is unknown", a, b)
 	}
 	return order, nil

@@ -13,7 +13,7 @@ func TestRanges(t *testing.T) {
 	const yes, no, unknown = "yes", "no", "unknown"
 	for _, tc := range []struct{ typ, version, in, want string }{
 		{"deb", "3.0.11-1~deb12u2", "<3.0.11-1", yes}, // a tilde comes before nothing
-		{"deb", "1:1.0", ">9.0", unknown},             // nobody thinks of epochs
+		{"deb", "1:1.0", ">9.0", unknown},             // the bound has no epoch
 		{"deb", "1:1.0", ">0:9.0", yes},
 		{"deb", "1:1.0", "<1:1.1", yes},
 		{"deb", "0:1.0", "<1.1", yes},
@@ -44,7 +44,7 @@ func TestRanges(t *testing.T) {
 		{"npm", "4.17.20", "4.17.20", yes},
 		{"generic", "1.0", "<2.0", unknown},
 		{"generic", "1.0", "1.0", yes}, // equal texts are equal versions
-		{"generic", "1.0", "2.0", no},  // no ecosystem takes these for one
+		{"generic", "1.0", "2.0", no},  // they differ in every ecosystem
 		{"generic", "1.0", "!=2.0", yes},
 		{"generic", "1.0", "1.0.0", unknown},
 		{"generic", "1.0-a", "2.0", unknown},
@@ -76,7 +76,7 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// Of each line, every version comes before the next one, and those with = between are the same.
+// In each line, every version comes before the next one, or equals it if there is a = between.
 func TestOrders(t *testing.T) {
 	t.Parallel()
 	for typ, lines := range map[string][]string{
@@ -121,19 +121,19 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-// A version is in one of two ranges that leave nothing out, or it is unknown. Where the order of
-// two versions is known, it is the same in both directions.
+// Two ranges contain all versions: each version is in one of them, or that is unknown. If the order
+// of two versions is known, it is the same in both directions.
 func FuzzVersions(f *testing.F) {
 	for _, typ := range []string{"deb", "rpm", "apk", "npm", "pypi", "maven", "golang", "cargo", "nuget", "gem", "composer", "cran", "hackage", "pub", "hex", "generic"} {
 		f.Add(typ, "1.2.3-1", "1:2.0~rc1")
 		f.Add(typ, "v1.0.0+a", "99999999999999999999.1")
 	}
-	f.Add("maven", "", ".") // which its library orders in one direction alone
+	f.Add("maven", "", ".") // the library orders them in only one direction
 	f.Fuzz(func(t *testing.T, typ, a, b string) {
 		below, err := versions.Parse("<" + b)
 		other, errOther := versions.Parse(">=" + b)
 		if err == nil && errOther == nil && !strings.Contains(b, ",") {
-			// else they are several comparisons
+			// otherwise it is several comparisons
 			isBelow, err := below.Has(typ, a)
 			isOther, errOther := other.Has(typ, a)
 			if (err == nil) != (errOther == nil) || err == nil && isBelow == isOther {

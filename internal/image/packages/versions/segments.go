@@ -8,22 +8,22 @@ import (
 	"strings"
 )
 
-// The orders of ecosystems whose versions are numbers and words, and for which no library is kept:
-// deps.dev/util/semver takes a patch of Composer (2.4.4-p1) for a prerelease, and RC for less than
-// beta, and takes two prereleases of RubyGems that differ only near their end for the same.
+// The orders of ecosystems whose versions are numbers and words, and for which no library is right:
+// deps.dev/util/semver treats a patch of Composer (2.4.4-p1) as a prerelease, puts RC before beta,
+// and treats two prereleases of RubyGems as equal that differ only near their end.
 var segmented = map[string]func(version string) ([]segment, error){
 	"composer": composer, "gem": gem, "cran": numbers, "hackage": numbers,
 }
 
-// segment is a number, or a word of a rank: those below 0 come before all numbers, and those above
-// after them.
+// segment is a number, or a word with a rank: words with a rank below 0 come before all numbers,
+// the others after them.
 type segment struct {
 	rank   int
-	number string // without zeros in front
+	number string // without leading zeros
 	word   string
 }
 
-// end is what comes behind a version that is shorter than the other one.
+// end stands for the missing segments of the shorter of two versions.
 var end = segment{}
 
 func (s segment) compare(other segment) int {
@@ -48,7 +48,7 @@ func compareSegments(parse func(string) ([]segment, error), a, b string) (int, e
 	return slices.CompareFunc(x, y, segment.compare), nil
 }
 
-// The ranks of what is in a version of Composer, in the order of PHP's version_compare.
+// The ranks of the words in a version of Composer, in the order of PHP's version_compare.
 const (
 	dev = iota - 4
 	alpha
@@ -65,7 +65,7 @@ var (
 	composerVersion = regexp.MustCompile(`^v?(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:\.(\d+))?[._-]?(?:(stable|beta|b|rc|alpha|a|patch|pl|p)((?:[.-]?\d+)*))?([.-]?dev)?(?:\+.*)?$`)
 )
 
-// composer reads a version as https://github.com/composer/semver does. A branch is none.
+// composer reads a version as https://github.com/composer/semver does. A branch is not a version.
 func composer(version string) ([]segment, error) {
 	parts := composerVersion.FindStringSubmatch(strings.ToLower(version))
 	if parts == nil {
@@ -99,7 +99,8 @@ var (
 )
 
 // gem reads a version as https://docs.ruby-lang.org/en/3.4/Gem/Version.html says. A word comes
-// before every number, and zeros at the end of the numbers and of the whole do not count.
+// before every number. Zeros at the end of the numbers, and at the end of the version, do not
+// count.
 func gem(version string) ([]segment, error) {
 	if !gemVersion.MatchString(version) {
 		return nil, fmt.Errorf("version %q is not one of RubyGems", version)
@@ -126,8 +127,8 @@ func withoutZeros(all []segment) []segment {
 	return all
 }
 
-// numbers reads the versions of CRAN and Hackage: of two that begin in the same way, the longer one
-// comes later.
+// numbers reads a version of CRAN or Hackage. If one version is the beginning of another, the
+// longer one comes later.
 func numbers(version string) ([]segment, error) {
 	var all []segment
 	for number := range strings.FieldsFuncSeq(version, func(r rune) bool { return r == '.' || r == '-' }) {

@@ -25,7 +25,7 @@ func schema_tidewaiter_internal_image_packages_ImagePackages(ref common.Referenc
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ImagePackages says which packages an image has, by the documents that are attached to it. Its name is the digest of the image.",
+				Description: "ImagePackages lists the packages of an image, from the documents that are attached to it. Its name is the image's digest.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -132,7 +132,7 @@ func schema_tidewaiter_internal_image_packages_Package(ref common.ReferenceCallb
 				Properties: map[string]spec.Schema{
 					"name": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Name is the package's, with its scope or group where that is part of it: openssl, @babel/core, golang.org/x/net.",
+							Description: "Name is the package's name, with its scope or group if that is part of the name: openssl, @babel/core, golang.org/x/net.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -175,7 +175,7 @@ func schema_tidewaiter_internal_image_packages_Source(ref common.ReferenceCallba
 				Properties: map[string]spec.Schema{
 					"repository": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Repository has the document, beside the image.",
+							Description: "Repository is the repository with the image and the document.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -183,7 +183,7 @@ func schema_tidewaiter_internal_image_packages_Source(ref common.ReferenceCallba
 					},
 					"manifest": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Manifest is the digest of the manifest that holds the document, and Blob that of the document itself.",
+							Description: "Manifest is the digest of the manifest that contains the document, and Blob the digest of the document itself.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -205,35 +205,35 @@ func schema_tidewaiter_internal_image_packages_Source(ref common.ReferenceCallba
 					},
 					"format": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Format is SPDX, CycloneDX or OpenVEX; it is empty where the document could not be read.",
+							Description: "Format is SPDX, CycloneDX or OpenVEX; it is empty if the document could not be read.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"signature": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Signature is the second half of the name of the image's signature that is the signed document: its conditions say whether a trusted signer vouches for it. It is empty where the document is not signed, or too large to be judged.",
+							Description: "Signature is the second half of the name of the signature, in the Image, that contains the signed document. The signature's conditions show whether a trusted signer vouches for the document. It is empty if the document is not signed, or too large to be judged.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"signed": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Signed is true if somebody signed the document, trusted or not.",
+							Description: "Signed is true if the document has a signature, trusted or not.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
 					},
 					"index": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Index is the digest of the index that lists the document beside the image, as BuildKit does it: whoever signs the index vouches for the document.",
+							Description: "Index is the digest of an index that lists the document beside the image, as BuildKit's do: a signature of the index also vouches for the document.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"derivedFrom": {
 						SchemaProps: spec.SchemaProps{
-							Description: "DerivedFrom is the digest of what the server has read the packages and statements from itself: a signed statement in a signature that the image holds, or a document that an index lists. The server writes it. Where it is empty, packages and statements are the word of whoever wrote this object, and nobody vouches for them.",
+							Description: "DerivedFrom is the digest of the document from which the server itself has read the packages and statements: a signed statement in a signature of the Image, or a document that an index lists. The server writes it. If it is empty, the writer of this object supplied the packages and statements, and no signer vouches for them.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -247,7 +247,7 @@ func schema_tidewaiter_internal_image_packages_Source(ref common.ReferenceCallba
 					},
 					"problem": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Problem says why packages of the document are not known: all of them if count is 0.",
+							Description: "Problem is the reason why packages of the document are unknown: all of them if count is 0.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -259,7 +259,7 @@ func schema_tidewaiter_internal_image_packages_Source(ref common.ReferenceCallba
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Packages are the packages, at most 10,000. Lists and watches have packed in its place.",
+							Description: "Packages are the packages, at most 10,000. Lists and watches have packed instead.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -272,7 +272,7 @@ func schema_tidewaiter_internal_image_packages_Source(ref common.ReferenceCallba
 					},
 					"packed": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Packed has the packages as lines, packed by gzip: name, version, package URL and license, with tabs between.",
+							Description: "Packed has the packages as lines, compressed with gzip: name, version, package URL and license, separated by tabs.",
 							Type:        []string{"string"},
 							Format:      "byte",
 						},
@@ -284,7 +284,7 @@ func schema_tidewaiter_internal_image_packages_Source(ref common.ReferenceCallba
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Statements are what an OpenVEX document says, at most 200, by Author.",
+							Description: "Statements are the statements of an OpenVEX document, at most 200.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -297,7 +297,7 @@ func schema_tidewaiter_internal_image_packages_Source(ref common.ReferenceCallba
 					},
 					"author": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Author is who a VEX document says that it is by; nobody verifies that.",
+							Description: "Author is the author that a VEX document names, without verification.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -315,7 +315,7 @@ func schema_tidewaiter_internal_image_packages_Statement(ref common.ReferenceCal
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Statement is what a VEX document says of a vulnerability.",
+				Description: "Statement is a VEX document's statement about a vulnerability.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"vulnerability": {
@@ -336,7 +336,7 @@ func schema_tidewaiter_internal_image_packages_Statement(ref common.ReferenceCal
 					},
 					"justification": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Justification says why it does not affect the image.",
+							Description: "Justification is why it does not affect the image.",
 							Type:        []string{"string"},
 							Format:      "",
 						},

@@ -29,7 +29,7 @@ func schema_tidewaiter_internal_image_record_Image(ref common.ReferenceCallback)
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Image is what was read of an image in a repository. The server derives layers, sizes and platforms from the bytes, checks them against the digest and judges signatures.",
+				Description: "Image is an image as the importer read it in a repository. The server checks its bytes against the digest, derives layers, sizes and platforms from them, and judges signatures.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"name": {
@@ -79,7 +79,7 @@ func schema_tidewaiter_internal_image_record_Image(ref common.ReferenceCallback)
 					},
 					"annotations": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Annotations are those of the Image: by which references the registry knows it, and what was found beside it.",
+							Description: "Annotations are annotations for the Image: its references in the registry, and the attached artifacts.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -94,21 +94,21 @@ func schema_tidewaiter_internal_image_record_Image(ref common.ReferenceCallback)
 					},
 					"stored": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Stored says that the image was stored when it was read. Otherwise the server first tries to create it.",
+							Description: "Stored is true if the image was stored when it was read. Otherwise the server first tries to create it.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
 					},
 					"known": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Known says that the registry has the image as before, and that nothing new is known of it. Such an item has no content, neither of the image nor of signatures. If anything is new to the server, it changes nothing and answers unread.",
+							Description: "Known is true if the registry has the image as before and nothing about it is new. Such an item has no content of the image or of signatures. If anything in it is new to the server, the server changes nothing and sets unread in the result.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
 					},
 					"searched": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Searched says that signatures and attestations were looked for. What an earlier search of the repository found, and this one did not, is removed.",
+							Description: "Searched is true if the importer searched for signatures and attestations. The server then removes the findings of earlier searches of the repository that are missing here.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
@@ -120,7 +120,7 @@ func schema_tidewaiter_internal_image_record_Image(ref common.ReferenceCallback)
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Signatures are those that were found.",
+							Description: "Signatures are the signatures that were found.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -144,7 +144,7 @@ func schema_tidewaiter_internal_image_record_ImageRecord(ref common.ReferenceCal
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ImageRecord says what registries said of images and tags. The server merges it with what it stores, and answers for each item.",
+				Description: "ImageRecord has what an importer read about images and tags. The server merges it into the stored objects, and returns a result for each item.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -163,7 +163,7 @@ func schema_tidewaiter_internal_image_record_ImageRecord(ref common.ReferenceCal
 					},
 					"metadata": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Metadata means nothing: a record is not stored.",
+							Description: "Metadata is ignored, because a record is not stored.",
 							Default:     map[string]interface{}{},
 							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"),
 						},
@@ -193,7 +193,7 @@ func schema_tidewaiter_internal_image_record_ImageRecordSpec(ref common.Referenc
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ImageRecordSpec is what registries said.",
+				Description: "ImageRecordSpec has what an importer read.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"items": {
@@ -260,12 +260,12 @@ func schema_tidewaiter_internal_image_record_Item(ref common.ReferenceCallback) 
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Item is what a registry said of an image, or of a tag, or a question about a repository.",
+				Description: "Item is about an image or a tag, or it is a question about a repository.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"image": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Image is what was read of an image.",
+							Description: "Image is an image that was read.",
 							Ref:         ref(record.Image{}.OpenAPIModelName()),
 						},
 					},
@@ -277,7 +277,7 @@ func schema_tidewaiter_internal_image_record_Item(ref common.ReferenceCallback) 
 					},
 					"repository": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Repository asks which tags of a repository are known.",
+							Description: "Repository is a question: which tags of a repository are known?",
 							Ref:         ref(record.Repository{}.OpenAPIModelName()),
 						},
 					},
@@ -293,7 +293,7 @@ func schema_tidewaiter_internal_image_record_Repository(ref common.ReferenceCall
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Repository asks which tags of a repository are known to lead to an image. Nothing is recorded.",
+				Description: "Repository is a question: which tags of a repository are known to lead to an image? Nothing is recorded.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"name": {
@@ -315,7 +315,7 @@ func schema_tidewaiter_internal_image_record_Result(ref common.ReferenceCallback
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Result is what became of an item.",
+				Description: "Result is the result for an item.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"action": {
@@ -327,13 +327,13 @@ func schema_tidewaiter_internal_image_record_Result(ref common.ReferenceCallback
 					},
 					"metadata": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Metadata is that of the Image. Of an image that was said to be known, or to which a tag leads that was asked for, it has the name, the UID, the resourceVersion, and annotations about its platform, where it is gone, and what is known of it in the repository.",
+							Description: "Metadata is the metadata of the Image. For an item with known, and for the Image to which a tag with asked leads, it has the name, the UID, the resourceVersion, and the annotations about its platform, about where it is gone, and about the repository.",
 							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"),
 						},
 					},
 					"manifest": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Manifest is the stored manifest of an index that was said to be known.",
+							Description: "Manifest is the stored manifest of an index, for an item with known.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -347,7 +347,7 @@ func schema_tidewaiter_internal_image_record_Result(ref common.ReferenceCallback
 					},
 					"unread": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Unread says that the server does not know the image in that repository, or that something is new of it: send what the registry has. Of a tag that was asked for it says that where it leads is not known, or that the last look at it failed: read the ImageTag. Of a repository it says that more than 200 of its tags are known: list its ImageTags.",
+							Description: "Unread is true if the server does not have the image in that repository, or if something about it is new: send what the registry has. For a tag with asked, it is true if its target is not known, or if the last request for it failed: read the ImageTag. For a repository, it is true if more than 200 of its tags are known: list its ImageTags.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
@@ -359,7 +359,7 @@ func schema_tidewaiter_internal_image_record_Result(ref common.ReferenceCallback
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "Signatures are the names of the signatures of the image to which a tag leads that was asked for.",
+							Description: "Signatures are the names of the signatures of the image to which a tag with asked leads.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -373,21 +373,21 @@ func schema_tidewaiter_internal_image_record_Result(ref common.ReferenceCallback
 					},
 					"version": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Version is the resourceVersion of an ImageTag that was asked for.",
+							Description: "Version is the resourceVersion of the ImageTag, for a tag with asked.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"alone": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Alone says that neither a tag nor an Image is recorded under the repository that was asked for, or whose tag was.",
+							Description: "Alone is true if neither a tag nor an Image is recorded under the repository in the question.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
 					},
 					"tags": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Tags are the known tags of a repository that was asked for, and the digest to which each leads.",
+							Description: "Tags are the known tags of the repository in the question, and the digest to which each leads.",
 							Type:        []string{"object"},
 							AdditionalProperties: &spec.SchemaOrBool{
 								Allows: true,
@@ -428,14 +428,14 @@ func schema_tidewaiter_internal_image_record_Result(ref common.ReferenceCallback
 					},
 					"again": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Again says that somebody has written of the tag since the registry was asked, so that nothing was recorded.",
+							Description: "Again is true if another writer has changed the ImageTag since the registry was asked, so that nothing was recorded.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
 					},
 					"error": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Error says why nothing was recorded.",
+							Description: "Error is why nothing was recorded.",
 							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Status"),
 						},
 					},
@@ -451,7 +451,7 @@ func schema_tidewaiter_internal_image_record_Signature(ref common.ReferenceCallb
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Signature is a signature or an attestation, which is judged by nobody yet.",
+				Description: "Signature is a signature or an attestation that has not been judged.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"name": {
@@ -486,7 +486,7 @@ func schema_tidewaiter_internal_image_record_Tag(ref common.ReferenceCallback) c
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Tag is what a registry said of a tag.",
+				Description: "Tag is a registry's answer about a tag.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"reference": {
@@ -499,35 +499,35 @@ func schema_tidewaiter_internal_image_record_Tag(ref common.ReferenceCallback) c
 					},
 					"asked": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Asked asks where the tag leads, and what is stored of that image in the repository. Nothing is recorded.",
+							Description: "Asked makes the item a question: where does the tag lead, and what is stored about that image in the repository? Nothing is recorded.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
 					},
 					"version": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Version is the resourceVersion of the ImageTag before the registry was asked, empty if there was none. If somebody has written of the tag since, nothing is recorded.",
+							Description: "Version is the resourceVersion of the ImageTag before the registry was asked, empty if there was none. If another writer has changed the ImageTag since, nothing is recorded.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"digest": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Digest is what the tag leads to, empty if that is not known.",
+							Description: "Digest is the digest to which the tag leads, empty if that is not known.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"absent": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Absent says that the registry does not have the tag.",
+							Description: "Absent is true if the registry does not have the tag.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
 					},
 					"reason": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Reason says in a word why the registry could not be asked, or the image not be imported.",
+							Description: "Reason is a word for why the registry gave no answer, or why the image could not be imported.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -541,28 +541,28 @@ func schema_tidewaiter_internal_image_record_Tag(ref common.ReferenceCallback) c
 					},
 					"paused": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Paused says that the registry asked for a pause, which is no failure.",
+							Description: "Paused is true if the registry demanded a pause, which is not a failure.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
 					},
 					"contested": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Contested says that the tag may have led elsewhere in an earlier round.",
+							Description: "Contested is true if the tag may have led elsewhere in an earlier round.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
 					},
 					"alone": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Alone says that no Image was recorded under the repository before the registry was asked, so that none is known by the tag.",
+							Description: "Alone is true if no Image was recorded under the repository before the registry was asked, so that no Image has the tag.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
 					},
 					"cause": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Cause is why the registry was asked, in a word for people.",
+							Description: "Cause is why the registry was asked, as a word for people.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
