@@ -1,7 +1,8 @@
-// Package admission answers a cluster's API server that asks whether a pod may run
+// Package admission is an admission webhook for pods
 // (https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/). It
-// judges a pod by what is stored about the images that the pod names. It asks no registry while the
-// pod waits, with one exception: it imports an unknown image, for as long as the API server waits.
+// judges a pod by the stored verdicts on the images that the pod names. It sends no request to a
+// registry. If an image is unknown, it queues an import, and waits for that as long as the API
+// server waits.
 //
 // # Who asks
 //
@@ -10,14 +11,14 @@
 //
 // # What is never refused
 //
-// Mirror pods, which stand for static ones: the kubelet runs the static pods whatever the API
-// server says, and runs nothing that is written into a mirror pod. Pods of exempt namespaces.
-// Images that a pod names already.
+// Three things are never refused. Mirror pods, which show static pods: the kubelet runs static pods
+// whatever the API server answers, and ignores changes of a mirror pod. Pods of exempt namespaces.
+// Images that a pod already named before.
 //
 // # Bounds
 //
-// A review has at most 6 MiB and a pod at most 256 images. There is a bounded number of places to
-// wait for images of which nothing is known. A namespace has at most eight of them. If all are
-// taken, the namespace with the most gives one up. A place is kept until the time to wait is over,
-// even if the caller goes away, so that leaving does not allow more imports.
+// A review has at most 6 MiB and a pod at most 256 images. The number of places for waiting on
+// unknown images is bounded, and a namespace has at most eight. If all are taken, the namespace
+// with the most loses one. If a caller disconnects, its place stays taken until the deadline, so
+// that disconnecting does not allow more imports.
 package admission

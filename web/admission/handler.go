@@ -27,12 +27,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/limits"
 )
 
-// Path is where reviews are sent. The name of a cluster may follow it, and says whose pods the
-// review is about.
+// Path is the path for reviews. The name of the cluster with the pod may follow it.
 const Path = "/apis/tidewaiter.dev/v1/admissionreviews"
 
-// maxReview is the size of an AdmissionReview in bytes: JSON of a pod as it is and as it was, each
-// as large as etcd takes it.
+// maxReview bounds an AdmissionReview, in bytes: it has the new and the old pod as JSON, each as
+// large as etcd accepts.
 const maxReview = 6 << 20
 
 const (
@@ -48,13 +47,13 @@ const (
 // Options configure a Handler. Verdicts and Cluster are required.
 type Options struct {
 	Verdicts Verdicts
-	// Cluster is the name of the cluster that asks without naming itself, and Others are those that
-	// name themselves.
+	// Cluster is the cluster for requests to Path without a name, and Others are the clusters that
+	// requests may name.
 	Cluster string
 	Others  []string
 	// Exempt are namespaces of Cluster whose pods are always admitted.
 	Exempt []string
-	// MaxWaiting bounds the images that are waited for at a time. Default 50.
+	// MaxWaiting bounds the places for waiting on unknown images. Default 50.
 	MaxWaiting int
 	// Recorder records what is admitted; may be nil.
 	Recorder Recorder
@@ -68,8 +67,9 @@ type Options struct {
 
 // Recorder records what is admitted.
 type Recorder interface {
-	// Admitted records an image of a pod that is admitted, what was found and why; unknown is true if
-	// it is not known whether the image meets the policies. It does not wait.
+	// Admitted records an image of an admitted pod: the strictest action of the policies and its
+	// reason. unknown is true if it is not known whether the image meets the policies. It does not
+	// wait.
 	Admitted(cluster, namespace, image string, as admit.Action, unknown bool, message string)
 }
 
@@ -154,14 +154,14 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, cluster string) 
 	}) // the caller may be gone
 }
 
-// answerTime is how long an API server that waits for timeout can be left waiting.
+// answerTime returns the time within which to answer an API server that waits for timeout.
 func answerTime(timeout string) time.Duration {
 	d, err := time.ParseDuration(timeout)
 	if err != nil || d <= 0 {
 		d = defaultTimeout
 	}
 	d = min(d, maxTimeout)
-	return d - max(d/10, min(d, 200*time.Millisecond)) // the answer needs its time, too
+	return d - max(d/10, min(d, 200*time.Millisecond)) // sending the answer takes time, too
 }
 
 // finding is an image of a pod with its judgement.
@@ -194,8 +194,8 @@ func (h *Handler) judge(ctx context.Context, cluster string, in *review, deadlin
 	return found, true, h.await(ctx, p, found, deadline)
 }
 
-// isDecided reports whether nothing is left to wait for: all is known, or the pod is refused for
-// what is.
+// isDecided reports whether waiting is over: every image is known, or a known image already refuses
+// the pod.
 func isDecided(found []finding) bool {
 	pending := false
 	for _, f := range found {
@@ -207,8 +207,8 @@ func isDecided(found []finding) bool {
 	return !pending
 }
 
-// parse reads an image as the kubelet pulls it. It returns the zero Reference for text that is not
-// a reference.
+// parse parses an image's name as the kubelet does. It returns the zero Reference for text that is
+// not a reference.
 func parse(image string) reference.Reference {
 	ref, err := reference.Parse(image)
 	if err != nil {
@@ -223,7 +223,7 @@ func parse(image string) reference.Reference {
 // the deadline.
 func (h *Handler) await(ctx context.Context, p Pod, found []finding, deadline time.Time) error {
 	defer limits.Pause(ctx)()
-	held := make([]*place, len(found)) // nil for an image that has none
+	held := make([]*place, len(found)) // nil for an image without a place
 	defer func() {
 		all := func() {
 			for _, got := range held {
@@ -259,7 +259,7 @@ func (h *Handler) await(ctx context.Context, p Pod, found []finding, deadline ti
 	return nil
 }
 
-// place is a place to wait at, and what ends the import that was asked for there.
+// place is a place for waiting. done ends the request for an import.
 type place struct {
 	*waitSlot
 	done func()
@@ -274,8 +274,8 @@ func (h *Handler) leave(p *place) {
 	p.done()
 }
 
-// turn judges again what is pending, gives back the places that are no longer needed, and takes
-// those that are. waits is false if no image waits at a place.
+// turn judges pending images again, frees places that are no longer needed, and takes places for
+// images that need one. waits is false if no image has a place.
 func (h *Handler) turn(ctx context.Context, p Pod, found []finding, held []*place, first bool) (waits bool, err error) {
 	for i := range found {
 		if !first && found[i].Pending {
@@ -283,7 +283,7 @@ func (h *Handler) turn(ctx context.Context, p Pod, found []finding, held []*plac
 			if err != nil {
 				return false, err
 			}
-			// what was given up before is tried once more for this pod
+			// an import that was given up before is tried once more for this pod
 			j.Pending = j.Pending && !(j.GivenUp && held[i] != nil)
 			found[i].Judgement = j
 		}
@@ -304,12 +304,12 @@ func (h *Handler) turn(ctx context.Context, p Pod, found []finding, held []*plac
 	return waits, nil
 }
 
-// take takes a place for an image, and asks for its import if it is missing; nil if there is none,
-// or it cannot be queued.
+// take takes a place for an image, and queues its import if the image is missing. It returns nil if
+// no place is free or the import cannot be queued.
 func (h *Handler) take(ctx context.Context, p Pod, f *finding) *place {
 	slot := h.places.acquire(owner{p.Cluster, p.Namespace})
 	if slot == nil {
-		f.say(tooMany)
+		f.addReason(tooMany)
 		return nil
 	}
 	got := &place{slot, func() {}}
@@ -320,7 +320,7 @@ func (h *Handler) take(ctx context.Context, p Pod, f *finding) *place {
 	if err != nil {
 		h.warnings.Warn("import", "Queueing an image of a pod for import failed", "image", f.image, "err", err)
 		h.leave(got)
-		f.say("it cannot be queued for import")
+		f.addReason("it cannot be queued for import")
 		f.Pending = false
 		return nil
 	}
@@ -330,22 +330,22 @@ func (h *Handler) take(ctx context.Context, p Pod, f *finding) *place {
 
 const tooMany = "too many admissions are waiting for images: try again"
 
-// say adds a reason why nothing is known.
-func (f *finding) say(more string) {
+// addReason adds a reason why the image is unknown.
+func (f *finding) addReason(more string) {
 	f.Findings = slices.Clone(f.Findings)
 	for i := range f.Findings {
 		f.Findings[i].Reason += "; " + more
 	}
 }
 
-// decide puts the findings into the answer, and returns what becomes of the pod.
+// decide writes the findings to the answer, and returns the decision on the pod.
 func (h *Handler) decide(answer *admissionv1.AdmissionResponse, cluster string, in *review, found []finding) admit.Action {
 	worst := admit.Allow
 	var refusals, audited []string
 	for _, f := range found {
 		worst = max(worst, f.Findings.Worst())
 	}
-	// what is known is said before what is not
+	// known findings come before unknown ones
 	for i := range 2 * len(found) {
 		f, unknown := found[i%len(found)], i >= len(found)
 		for _, by := range f.Findings {
@@ -363,7 +363,7 @@ func (h *Handler) decide(answer *admissionv1.AdmissionResponse, cluster string, 
 		}
 	}
 	if worst != admit.Deny {
-		h.tell(cluster, in, found)
+		h.record(cluster, in, found)
 	}
 	if worst == admit.Allow {
 		return worst
@@ -378,8 +378,8 @@ func (h *Handler) decide(answer *admissionv1.AdmissionResponse, cluster string, 
 	return worst
 }
 
-// tell reports the images of an admitted pod.
-func (h *Handler) tell(cluster string, in *review, found []finding) {
+// record records the images of an admitted pod.
+func (h *Handler) record(cluster string, in *review, found []finding) {
 	if h.Recorder == nil || in.request.DryRun != nil && *in.request.DryRun {
 		return
 	}
@@ -394,7 +394,7 @@ func (h *Handler) tell(cluster string, in *review, found []finding) {
 	}
 }
 
-// text names the image, the policy and the reason.
+// text returns a message with the image, the policy and the reason.
 func (f finding) text(by admit.Finding) string {
 	if f.image == "" {
 		return by.Reason
@@ -410,7 +410,7 @@ func (f finding) text(by admit.Finding) string {
 	return printable.Line(fmt.Sprintf("image %s %s policy %s: %s", image, does, strconv.Quote(by.Policy), by.Reason), maxMessage)
 }
 
-// bounded returns the first of many messages, and says how many more there are.
+// bounded returns the first messages, and a last one with the number of the others.
 func bounded(messages []string) []string {
 	if len(messages) <= maxMessages {
 		return messages

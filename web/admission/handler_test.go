@@ -28,7 +28,7 @@ import (
 // stored holds the verdicts that a test chooses.
 type stored struct {
 	mu        sync.Mutex
-	known     map[string]admit.Judgement // by reference; an image that is not here is missing
+	known     map[string]admit.Judgement // by reference; other images are missing
 	imported  []string
 	answered  int // calls of done
 	asked     []admission.Pod
@@ -113,7 +113,7 @@ func ask(h *admission.Handler, path, body string) *httptest.ResponseRecorder {
 	return w
 }
 
-// answer returns what becomes of a pod.
+// answer sends a review, and returns the answer.
 func answer(t *testing.T, h *admission.Handler, body string) *admissionv1.AdmissionResponse {
 	t.Helper()
 	w := ask(h, admission.Path, body)
@@ -161,7 +161,7 @@ func TestDecisions(t *testing.T) {
 			t.Parallel()
 			got := answer(t, newHandler(newStored()), c.review)
 			if name == "an end" {
-				got.Warnings = nil // from a rule that asks for too much
+				got.Warnings = nil // about a rule that matches too much
 			}
 			if got.Allowed != (c.denied == nil) || len(got.Warnings) != c.warnings || !strings.Contains(got.AuditAnnotations["findings"], c.audit) || c.audit == "" && got.AuditAnnotations != nil {
 				t.Fatalf("answered %+v", got)
@@ -182,7 +182,7 @@ func manyImages() (all []string) {
 	return all
 }
 
-// Refusals quote strangers' text, bounded and printable.
+// Refusals quote untrusted text bounded and printable.
 func TestMessagesAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newStored()
@@ -200,7 +200,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	}
 }
 
-// A review that no API server sends is answered with what is wrong with it.
+// A review that no API server sends is refused with the reason.
 func TestBadReviews(t *testing.T) {
 	t.Parallel()
 	good := reviewOf("CREATE", pod("registry.example.com/good:1"), "", "")
@@ -230,8 +230,8 @@ func TestBadReviews(t *testing.T) {
 	}
 }
 
-// Other requests are passed on, and a namespace of another cluster is not exempt although it has
-// the name of one that is.
+// Other requests go to the next handler. A namespace of another cluster is not exempt, even if it
+// has the name of an exempt one.
 func TestWhatIsAnswered(t *testing.T) {
 	t.Parallel()
 	h := newHandler(newStored())
@@ -254,14 +254,13 @@ func TestWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-// An image of which nothing is known is imported. The pod waits for it, but no longer than the API
-// server waits.
+// An unknown image is imported. The pod waits for it, but no longer than the API server waits.
 func TestUnknownImages(t *testing.T) {
 	t.Parallel()
 	unknown := reviewOf("CREATE", pod("registry.example.com/new:1", "registry.example.com/good:1"), "", "")
 	for name, c := range map[string]struct {
 		review, timeout string
-		// what is known three seconds after the import was asked for
+		// the judgement three seconds after the import was queued
 		then        *admit.Judgement
 		imports     int
 		allowed     bool
@@ -301,7 +300,7 @@ func given(j admit.Judgement) admit.Judgement {
 	return j
 }
 
-// An import that cannot be queued is not waited for.
+// If an import cannot be queued, the pod does not wait for it.
 func TestImportCannotBeQueued(t *testing.T) {
 	t.Parallel()
 	s := newStored()
@@ -311,8 +310,8 @@ func TestImportCannotBeQueued(t *testing.T) {
 	}
 }
 
-// Somebody fills the places where images are waited for. That keeps nobody else out of them,
-// whether he waits or goes away.
+// One namespace fills the places for waiting. That does not keep others from getting places,
+// whether its callers wait or disconnect.
 func TestAttackFillPlaces(t *testing.T) {
 	t.Parallel()
 	for _, away := range []bool{false, true} {
@@ -354,7 +353,7 @@ func TestAttackFillPlaces(t *testing.T) {
 				s.set("registry.example.com/new:1", admit.Judgement{})
 				all.Wait()
 				cancel()
-				time.Sleep(time.Minute) // the places of those who went away become free
+				time.Sleep(time.Minute) // the places of disconnected callers become free
 				if w := send(t.Context(), "evil-0", "later:1"); len(s.imported) == 0 || s.imported[len(s.imported)-1] != "registry.example.com/later:1" {
 					t.Errorf("no place came back: %s", w.Body)
 				}
@@ -363,8 +362,8 @@ func TestAttackFillPlaces(t *testing.T) {
 	}
 }
 
-// Places are for waiting, and not for judging: a pod that names more images than there are places
-// is judged by what is known, and the rest waits its turn.
+// Judging needs no place. If a pod names more images than there are places, the known ones are
+// judged at once, and the others wait in turn.
 func TestManyImagesOfAPod(t *testing.T) {
 	t.Parallel()
 	names := func(n int, last string) (all []string) {
@@ -407,7 +406,7 @@ func TestManyImagesOfAPod(t *testing.T) {
 				if got.Allowed != c.allowed || len(s.imported) != c.imports || time.Since(start) > c.most || !c.allowed && !strings.Contains(said+got.Result.Message, c.says) {
 					t.Errorf("after %v, and %d imports: %+v", time.Since(start), len(s.imported), got)
 				}
-				// every place came back
+				// every place is free again
 				if s.onImport = nil; !answer(t, h, reviewOf("CREATE", pod("registry.example.com/good:1"), "", "")).Allowed || s.answered != c.imports {
 					t.Errorf("%d of %d imports have ended", s.answered, c.imports)
 				}
@@ -441,7 +440,7 @@ func TestNamespacesOfTwoClusters(t *testing.T) {
 	})
 }
 
-// The import is told the pod's own credentials.
+// The import gets the pod's own credentials.
 func TestPodIsTold(t *testing.T) {
 	t.Parallel()
 	s := newStored()
@@ -451,7 +450,7 @@ func TestPodIsTold(t *testing.T) {
 	}
 }
 
-// FuzzReview: whatever comes in, the answer has its UID, or says what is wrong with it.
+// FuzzReview: for any body, the answer has its UID, or a reason for the refusal.
 func FuzzReview(f *testing.F) {
 	f.Add(reviewOf("CREATE", pod("registry.example.com/bad:1"), "", ""))
 	f.Add(reviewOf("UPDATE", pod("registry.example.com/bad:1"), pod("b"), `,"subResource":"ephemeralcontainers","dryRun":true`))
@@ -489,8 +488,8 @@ func (r *recorded) Admitted(_, namespace, image string, as admit.Action, unknown
 	*r = append(*r, fmt.Sprintf("%s %s %s %t %t", namespace, image, as, unknown, strings.Contains(message, image)))
 }
 
-// Of each image of a pod that is admitted it is told how; of one that is refused, or only tried,
-// nothing is.
+// For each image of an admitted pod, the recorder gets the result. It gets nothing for a refused
+// pod or a dry run.
 func TestAdmittedIsTold(t *testing.T) {
 	t.Parallel()
 	const good, bad, warned = "registry.example.com/good:1", "registry.example.com/bad:1", "registry.example.com/warned:1"

@@ -13,13 +13,13 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/printable"
 )
 
-// mirrorAnnotation marks mirror pods, with which kubelets show static pods in the API.
+// mirrorAnnotation marks mirror pods. Kubelets create them to show static pods in the API.
 const mirrorAnnotation = "kubernetes.io/config.mirror"
 
 // maxImages bounds the distinct images of a pod.
 const maxImages = 256
 
-// pod holds the fields of a Pod (core/v1) that matter here.
+// pod has the fields of a Pod (core/v1) that matter here.
 type pod struct {
 	Metadata struct {
 		Name         string            `json:"name"`
@@ -46,8 +46,8 @@ type container struct {
 	Image string `json:"image"`
 }
 
-// images returns the images that the pod names, each once, in order: of init containers,
-// containers, containers for debugging, and volumes.
+// images returns the images that the pod names, each once: first of init containers, then of
+// containers, ephemeral containers and volumes.
 func (p *pod) images() []string {
 	var all []string
 	for _, list := range [][]container{p.Spec.InitContainers, p.Spec.Containers, p.Spec.EphemeralContainers} {
@@ -76,8 +76,7 @@ type review struct {
 	pod, old pod
 }
 
-// parseReview reads an AdmissionReview. An error says what is wrong with it: no API server sends
-// such a review.
+// parseReview reads an AdmissionReview. An error means that no API server sent it.
 func parseReview(body []byte) (*review, error) {
 	var got admissionv1.AdmissionReview
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, &got); err != nil {
@@ -107,8 +106,8 @@ func parseReview(body []byte) (*review, error) {
 	return r, nil
 }
 
-// isMirror reports whether the pod stands for a static one: it says so, and a node's kubelet sent
-// it. Others who may create pods may write the annotation, too.
+// isMirror reports whether the pod is a mirror pod: it has the annotation, and a node's kubelet
+// sent it. The sender matters because every user who may create pods can write the annotation.
 func (r *review) isMirror() bool {
 	_, mirror := r.pod.Metadata.Annotations[mirrorAnnotation]
 	sender := r.request.UserInfo
@@ -116,7 +115,7 @@ func (r *review) isMirror() bool {
 	return mirror && isNode
 }
 
-// added returns the images that the pod did not name before. The others run, or have been admitted.
+// added returns the images that the pod did not name before. The others were admitted then.
 func (r *review) added() []string {
 	old := map[string]bool{}
 	for _, image := range r.old.images() {
@@ -125,7 +124,7 @@ func (r *review) added() []string {
 	return slices.DeleteFunc(r.pod.images(), func(image string) bool { return old[image] })
 }
 
-// name is the pod's name, as far as it is known yet.
+// name returns the pod's name, or its beginning if the name is not generated yet.
 func (r *review) name() string {
 	switch m := r.pod.Metadata; {
 	case r.request.Name != "":

@@ -8,7 +8,7 @@ const maxOfNamespace = 8
 // owner is a namespace of a cluster.
 type owner struct{ cluster, namespace string }
 
-// waitSlots are the places for requests that wait for unknown images.
+// waitSlots has the places for requests that wait for unknown images.
 type waitSlots struct {
 	max int
 
@@ -35,7 +35,7 @@ func (s *waitSlot) isLost() bool {
 
 func newWaitSlots(max int) *waitSlots { return &waitSlots{max: max, of: map[owner][]*waitSlot{}} }
 
-// acquire returns a place for a namespace, nil if it gets none.
+// acquire returns a place for a namespace, nil if there is none for it.
 func (p *waitSlots) acquire(namespace owner) *waitSlot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,7 +62,7 @@ func (p *waitSlots) acquire(namespace owner) *waitSlot {
 	return got
 }
 
-// release gives a place back, unless it was lost.
+// release frees a place, unless another namespace got it.
 func (p *waitSlots) release(got *waitSlot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,10 +18,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for a result that must come.
 const patience = 8 * time.Minute
 
-// eventually waits until ok returns true, and asks it again and again.
+// eventually calls ok repeatedly until it returns true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
@@ -83,8 +83,8 @@ func unsent(typ, header string, size int) string {
 
 const forged = "X-Hub-Signature-256: sha256=00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 
-// Senders announce bodies and do not send them. Once, 64 of them held up every receiver
-// until their time was over, and 128 had half of the honest deliveries refused.
+// Senders announce bodies and do not send them. In an earlier release, 64 of them delayed every
+// receiver until their timeout, and with 128, half of the honest deliveries were refused.
 func TestIdleSendersHoldUpNobody(t *testing.T) {
 	t.Parallel()
 	s, h, spool := attacked(t, false)
@@ -123,16 +123,15 @@ func TestIdleSendersHoldUpNobody(t *testing.T) {
 	eventually(t, "the places of senders that left are free", func() bool { n, bytes := h.Held("github"); return n == 0 && bytes == 0 })
 }
 
-// There are more senders than places. Each sends a part of a large body and stops.
-// Memory stays bounded, and whoever sends all of its body is served.
+// There are more senders than places. Each sends a part of a large body and stops. Memory stays
+// bounded, and a sender that sends its complete body is served.
 func TestStalledSendersAreBoundedAndHoldUpNobody(t *testing.T) {
 	t.Parallel()
 	s, h, _ := attacked(t, true)
 	ping := fixtures(t)["github"]["package-updated-container"].Body
-	// Each client has one connection, warm, and fewer streams than the server allows on
-	// one. A client with more streams would share them out among connections. It may
-	// let a request wait for a stream of a full one while another has room, and these
-	// streams do not end.
+	// Each client has one connection, warm, and fewer streams than the server allows on one. A client
+	// with more streams would share them out among connections. It may make a request wait for a
+	// stream of a full connection while another has room, and these streams do not end.
 	const streams = 200
 	stall := func(n, size int) {
 		var client *http.Client
@@ -248,9 +247,8 @@ func TestReceiversCannotBeFoundOut(t *testing.T) {
 	}
 }
 
-// Nor can a caller find out receivers by the time of the answer. A request that holds a
-// signature in any vendor's header is answered after its body has come, another one
-// before it.
+// Nor does the time of the answer reveal receivers. A request with a signature in any vendor's
+// header is answered after its body has arrived, other requests before.
 func TestReceiversCannotBeFoundOutByWaiting(t *testing.T) {
 	t.Parallel()
 	for _, header := range []string{"X-Hub-Signature-256", "X-Gitea-Signature", "X-JFrog-Event-Auth", "X-Nothing"} {
@@ -294,9 +292,9 @@ func TestReceiversCannotBeFoundOutByWaiting(t *testing.T) {
 	}
 }
 
-// A body has one meaning, whoever signed it and with whatever parser: a key in another spelling is
-// another key, and one that is given twice counts for nothing. What is not signed, the headers,
-// does not turn a signed body into another event.
+// A body has the same meaning for every parser: a key in another spelling is another key, and a
+// duplicate key makes the body invalid. Unsigned headers do not turn a signed body into another
+// event.
 func TestAttackBodyReadInTwoWays(t *testing.T) {
 	good := `"references":["r.example.com/team/app:1"]`
 	for name, tc := range map[string]struct {
@@ -351,7 +349,7 @@ func TestAttackBodyReadInTwoWays(t *testing.T) {
 	}
 }
 
-// Of a token counts what was verified, read in one way.
+// Only the verified content of a token counts, and it can be read in only one way.
 func TestAttackTokenReadInTwoWays(t *testing.T) {
 	dir, spool := t.TempDir(), &memorySpool{}
 	h := newHandler(t, dir, spool, newReceiver(t, dir, "gar", "europe-docker.pkg.dev"))

@@ -11,29 +11,28 @@ import (
 	"strings"
 )
 
-// auth says how a vendor's requests prove that their sender knows the secret. At least
-// one field is set. If several are, one proof suffices. All comparisons take the same
-// time whatever the difference.
+// auth is how a vendor's requests prove that their sender knows the secret. At least one field is
+// set. If several are set, one proof is enough. All comparisons take constant time.
 type auth struct {
-	// hmac names headers that carry the HMAC-SHA-256 of the body in hex, with or
-	// without "sha256=" before it.
+	// hmac names headers with the HMAC-SHA-256 of the body in hex, with or without the prefix
+	// "sha256=".
 	hmac []string
-	// secret is set when the header of Receiver.Header carries the secret itself: bare,
-	// or in Authorization also as a Bearer token or a Basic password.
+	// secret is set if the header Receiver.Header has the secret itself: as it is or, in
+	// Authorization, also as a Bearer token or a Basic password.
 	secret bool
-	// path is set when the last segment of the URL is the secret. It is for vendors
-	// that can send nothing else.
+	// path is set if the last segment of the URL is the secret. It is for vendors that cannot send
+	// anything else.
 	path bool
-	// oidc is set when Authorization carries a token signed by the vendor.
+	// oidc is set if Authorization has a token signed by the vendor.
 	oidc bool
 }
 
-// errUnauthorized is the only thing a caller learns when it is refused. A
-// receiver that does not exist refuses in the same words.
+// errUnauthorized is the only answer to an unauthenticated caller. It is the same for a receiver
+// that does not exist.
 var errUnauthorized = errors.New("there is no such receiver, or its secret is missing or wrong")
 
-// knows reports whether the path and header of the request alone prove that its sender
-// knows the secret. token is what follows the receiver's name in the path.
+// knows reports whether the path and header of the request alone prove that its sender knows the
+// secret. token is the part of the path after the receiver's name.
 func (rc *receiver) knows(r *http.Request, token string) bool {
 	a := rc.vendor.auth
 	switch {
@@ -59,10 +58,10 @@ var signatureHeaders = func() []string {
 	return slices.Compact(all)
 }()
 
-// signatures returns those signatures of the body in the request that could be right.
-// claimed says that the request holds a signature as some vendor sends it. The body of
-// such a request is always read: the receiver may be of that vendor, of another, or not
-// exist. Otherwise a sender that holds back the body would see which.
+// signatures returns the well-formed signatures in the request that the receiver accepts. claimed
+// is true if the request has a signature in any vendor's form. The body of such a request is always
+// read, whether the receiver has that type, another type, or does not exist. Otherwise a sender
+// that holds back the body could find out which.
 func (rc *receiver) signatures(r *http.Request, token string) (all [][]byte, claimed bool) {
 	if token != "" {
 		return nil, false
@@ -80,7 +79,7 @@ func (rc *receiver) signatures(r *http.Request, token string) (all [][]byte, cla
 	return all, claimed
 }
 
-// signed reports whether one of the signatures is right for the body.
+// signed reports whether one of the signatures matches the body.
 func (rc *receiver) signed(body []byte, signatures [][]byte) bool {
 	ok := false
 	for _, secret := range rc.secret.Get() {
@@ -94,7 +93,7 @@ func (rc *receiver) signed(body []byte, signatures [][]byte) bool {
 	return ok
 }
 
-// headerHolds reports whether the receiver's header holds one of the secrets.
+// headerHolds reports whether the receiver's header has one of the secrets.
 func (rc *receiver) headerHolds(r *http.Request, secrets []string) bool {
 	value := r.Header.Get(rc.Header)
 	if oneOf(secrets, value) {
@@ -110,7 +109,7 @@ func (rc *receiver) headerHolds(r *http.Request, secrets []string) bool {
 	return ok && oneOf(secrets, password)
 }
 
-// cutScheme returns what follows the scheme of an Authorization header.
+// cutScheme returns the part of an Authorization header after the scheme.
 func cutScheme(value, scheme string) (string, bool) {
 	got, rest, ok := strings.Cut(value, " ")
 	return strings.TrimSpace(rest), ok && strings.EqualFold(got, scheme)

@@ -16,8 +16,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
-// TestAuthentication sends each type's payload with every way to get the secret
-// wrong.
+// TestAuthentication sends each type's payload with the secret wrong in every way.
 func TestAuthentication(t *testing.T) {
 	all := fixtures(t)
 	for _, typ := range hooks.Types() {
@@ -75,8 +74,7 @@ func TestAuthentication(t *testing.T) {
 	}
 }
 
-// TestHeader says that a header of one's own takes the place of Authorization, and that
-// the secret there is bare.
+// TestHeader: a configured header replaces Authorization, and has the secret without a scheme.
 func TestHeader(t *testing.T) {
 	dir := t.TempDir()
 	r := newReceiver(t, dir, "ecr", "r.example.com")
@@ -99,7 +97,7 @@ func TestHeader(t *testing.T) {
 	}
 }
 
-// TestToken checks what a token must say and how it must be signed.
+// TestToken checks which claims and signatures of a token are accepted.
 func TestToken(t *testing.T) {
 	dir := t.TempDir()
 	h := newHandler(t, dir, &memorySpool{}, newReceiver(t, dir, "gar", "gcr.io"))

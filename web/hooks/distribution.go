@@ -6,17 +6,16 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
-// distribution is the CNCF registry's notification envelope. It is the same in versions
-// 1 (2.x) and 2 (3.x). GitLab's registry sends it too.
+// distribution is the notification envelope of the CNCF registry, with the same format in releases
+// 2.x and 3.x. GitLab's registry sends it, too.
 // https://distribution.github.io/distribution/about/notifications/
 //
-// It has an event for every layer, and for every read, ours included.
+// It has an event for every layer, and for every read, including the importer's.
 var distribution = vendor{
 	auth:   auth{secret: true},
 	header: "Authorization",
 	decode: func(d *delivery) ([]push.Event, error) {
-		// Each event is decoded by itself, so that one of a strange shape does not take
-		// the others with it.
+		// Each event is decoded by itself, so that one malformed event does not affect the others.
 		var envelope struct {
 			Events []json.RawMessage `json:"events"`
 		}
@@ -39,7 +38,7 @@ var distribution = vendor{
 	},
 }
 
-// distributionEvent is one event of the envelope. Azure sends it bare.
+// distributionEvent is one event of the envelope. Azure sends it without an envelope.
 type distributionEvent struct {
 	ID     string      `json:"id"`
 	Action push.Action `json:"action"`
@@ -69,6 +68,6 @@ func (e distributionEvent) event() push.Event {
 		Tag:        e.Target.Tag,
 		Digest:     e.Target.Digest,
 		MediaType:  e.Target.MediaType,
-		Actor:      said(e.Actor, "name"),
+		Actor:      textIn(e.Actor, "name"),
 	}
 }

@@ -9,7 +9,7 @@ import (
 // dockerHub is Docker Hub. It sends a tag and no digest.
 // https://docs.docker.com/docker-hub/repos/manage/webhooks/
 //
-// It can send no header and has no delivery ID. Its callback_url is not read.
+// It cannot send a header and has no delivery ID. Its callback_url is not read.
 var dockerHub = vendor{
 	auth: auth{path: true},
 	decode: func(d *delivery) ([]push.Event, error) {
@@ -31,7 +31,7 @@ var dockerHub = vendor{
 		}
 		return []push.Event{{
 			Action: push.Pushed, Host: "docker.io", Repository: p.Repository.RepoName,
-			Tag: p.PushData.Tag, MediaType: p.PushData.MediaType, Actor: said(p.PushData.Pusher, ""),
+			Tag: p.PushData.Tag, MediaType: p.PushData.MediaType, Actor: textIn(p.PushData.Pusher, ""),
 		}}, nil
 	},
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
-// TestDocumentedPayloads delivers the payload of every curl line in the documentation.
-// Whoever pastes such a line sees something happen.
+// TestDocumentedPayloads delivers the payload of every curl line in the documentation. Each must
+// have an effect.
 func TestDocumentedPayloads(t *testing.T) {
 	text, err := os.ReadFile("../../docs/reference/webhooks.md")
 	if err != nil {
@@ -61,7 +61,7 @@ func TestDocumentedPayloads(t *testing.T) {
 	}
 	for _, typ := range hooks.Types() {
 		if !seen[typ] && typ != "gitlab" && typ != "gar" {
-			// gitlab sends what distribution does, and a program makes gar's
+			// gitlab sends distribution's payloads, and a program makes gar's
 			t.Errorf("the documentation has no test of type %s that works", typ)
 		}
 		if !strings.Contains(string(text), "`"+typ+"`") {
@@ -70,8 +70,8 @@ func TestDocumentedPayloads(t *testing.T) {
 	}
 }
 
-// TestDocumentedVendors says that each vendor's section has what its reader needs:
-// settings, how to make the registry trust the server, and a test.
+// TestDocumentedVendors: each vendor's section has the settings, how to make the registry trust the
+// server, and a test.
 func TestDocumentedVendors(t *testing.T) {
 	text, err := os.ReadFile("../../docs/reference/webhooks.md")
 	if err != nil {

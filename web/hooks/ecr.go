@@ -10,11 +10,11 @@ import (
 )
 
 // ecr is Amazon ECR, by an EventBridge rule whose target is an API destination. It sends
-// the event as EventBridge has it, or turned into a CloudEvent by an input transformer.
+// EventBridge's own event, or a CloudEvent that an input transformer made of it.
 // https://docs.aws.amazon.com/AmazonECR/latest/userguide/ecr-eventbridge.html
 //
-// AWS's own example has a digest of 60 hex digits. Its event names no host. Account and region
-// tell which registry it is, and the receiver's hosts tell by which endpoints clients name it.
+// AWS's own example has a digest of 60 hex digits. The event has no host. Account and region
+// identify the registry, and the receiver's hosts are the endpoints that clients use for it.
 var ecr = vendor{
 	auth:   auth{secret: true},
 	header: "Authorization",
@@ -31,7 +31,7 @@ var ecr = vendor{
 				Digest     string `json:"image-digest"`
 				Tag        string `json:"image-tag"`
 				ActionType string `json:"action-type"`
-				SyncStatus string `json:"sync-status"` // of a pull-through cache
+				SyncStatus string `json:"sync-status"` // for a pull-through cache
 				MediaType  string `json:"manifest-media-type"`
 			} `json:"detail"`
 
@@ -51,7 +51,7 @@ var ecr = vendor{
 		var account, region string
 		switch {
 		case ecrActions[p.DetailType]:
-			// in a replication event, account and region are those of the destination
+			// in a replication event, account and region are the destination's
 			e.Action = map[string]push.Action{"PUSH": push.Pushed, "REPLICATE": push.Pushed, "DELETE": push.Deleted}[p.Detail.ActionType]
 			if p.DetailType == ecrCached {
 				e.Action = push.Pushed
@@ -97,14 +97,14 @@ var ecrActions = map[string]bool{"ECR Image Action": true, "ECR Referrer Action"
 
 const ecrCached = "ECR Pull Through Cache Action"
 
-// ecrEndpoint begins an endpoint that AWS names: of one account.
+// ecrEndpoint matches the beginning of AWS's own endpoint of an account.
 var ecrEndpoint = regexp.MustCompile(`^[0-9]{12}\.dkr[.-]ecr(-fips)?\.`)
 
-// ecrHosts returns the configured hosts that are endpoints of an account's registry, whatever the
-// domain of the partition: AWS adds some. Without one, those that AWS does not name count, such as
-// a proxy's: they may stand for any account. If there is none either, it returns the usual
-// endpoint, which is then refused by name. It returns an empty host when account or region is
-// unknown; then the receiver's only host is taken.
+// ecrHosts returns the configured hosts that are endpoints of an account's registry, in any domain,
+// because AWS adds partitions. If there are none, it returns the configured hosts that are not
+// AWS's own endpoints, such as a proxy: they may stand for any account. If there are none of these
+// either, it returns the usual endpoint, so that the refusal names it. If account or region is
+// unknown, it returns an empty host, and the receiver's only host is used.
 func ecrHosts(account, region string, configured []string) []string {
 	if account == "" || region == "" {
 		return []string{""}

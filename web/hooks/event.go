@@ -12,15 +12,15 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// Spool keeps events until somebody acts on them.
+// Spool stores events until they are processed.
 type Spool interface {
-	// Enqueue stores all of the events or none, and returns nil only when they will survive a
-	// crash. It leaves an event out without an error if one with the same (Receiver, ID) was stored
-	// in the last 24 hours. An event with an empty ID is never taken for a repeat.
+	// Enqueue stores all of the events or none, and returns nil only when they will survive a crash.
+	// It skips an event, without an error, if one with the same (Receiver, ID) was stored in the last
+	// 24 hours. An event with an empty ID never counts as a repeat.
 	Enqueue(ctx context.Context, events []push.Event) error
 }
 
-// Media types of manifests and indexes, the only targets of interest.
+// Media types of manifests and indexes. Events about other types are ignored.
 // https://distribution.github.io/distribution/spec/manifest-v2-2/ and
 // https://github.com/opencontainers/image-spec/blob/main/media-types.md
 var manifestMediaTypes = map[string]bool{
@@ -42,15 +42,15 @@ const (
 	reasonReference  = "reference"  // a push with neither a tag nor a digest
 )
 
-// check turns what a decoder found into an event of the receiver, in canonical form, or returns the
+// check converts a decoder's event to an event of the receiver, in canonical form, or returns the
 // reason to refuse it.
 func (rc *receiver) check(e push.Event) (push.Event, string) {
 	e.Source, e.Actor = push.OfWebhook(rc.Name), printable.Line(e.Actor, push.MaxActor)
 	if e.Action != push.Pushed && e.Action != push.Deleted {
 		return push.Event{}, reasonAction
 	}
-	// Registries leave the type out of deletes, and some out of everything. The importer finds it
-	// out with HEAD.
+	// Deletions have no type, and some registries never send it. Then the importer sends a HEAD
+	// request for it.
 	e.MediaType, _, _ = strings.Cut(e.MediaType, ";")
 	if e.MediaType != "" && !manifestMediaTypes[e.MediaType] {
 		return push.Event{}, reasonMediaType
@@ -62,7 +62,7 @@ func (rc *receiver) check(e push.Event) (push.Event, string) {
 	if err != nil || !rc.allows(host) {
 		return push.Event{}, reasonHost
 	}
-	// A looser rule would let a "../" through to the URL of a registry's API.
+	// A looser rule would let "../" into the URL of a registry's API.
 	repository, err := reference.ParseRepository(host + "/" + e.Repository)
 	if err != nil {
 		return push.Event{}, reasonRepository
@@ -76,7 +76,7 @@ func (rc *receiver) check(e push.Event) (push.Event, string) {
 		e.Digest = e.Tag // Harbor, zot and Gitea put a digest in the tag's place
 	}
 	if !reference.IsDigest(e.Digest) {
-		e.Digest = "" // GitHub's own examples carry 40 hex digits: the tag must do
+		e.Digest = "" // GitHub's own examples have 40 hex digits: use the tag
 	}
 	if !reference.IsTag(e.Tag) {
 		e.Tag = ""
@@ -87,8 +87,8 @@ func (rc *receiver) check(e push.Event) (push.Event, string) {
 	return e, ""
 }
 
-// why tells in a sentence why an event was refused.
-func (rc *receiver) why(reason string, e push.Event) string {
+// explain returns a sentence about why an event was refused.
+func (rc *receiver) explain(reason string, e push.Event) string {
 	text := ""
 	switch reason {
 	case reasonAction:
@@ -111,9 +111,9 @@ func (rc *receiver) why(reason string, e push.Event) string {
 	return printable.Line(text, maxWhy)
 }
 
-// said returns the text in a part of a payload: a string, or the one under a key of an object. A
-// malformed part is ignored.
-func said(raw json.RawMessage, key string) string {
+// textIn returns the text in a part of a payload: a string, or the string under a key of an object.
+// It returns "" for a malformed part.
+func textIn(raw json.RawMessage, key string) string {
 	if key != "" {
 		var object map[string]json.RawMessage
 		if unmarshal(raw, &object) != nil {
@@ -128,8 +128,8 @@ func said(raw json.RawMessage, key string) string {
 	return text
 }
 
-// splitReference cuts host/repository[:tag][@digest] into its parts. It checks nothing. A part that
-// is missing is empty.
+// splitReference cuts host/repository[:tag][@digest] into its parts, without checks. A missing part
+// is "".
 func splitReference(ref string) (host, repository, tag, dgst string) {
 	ref, dgst, _ = strings.Cut(ref, "@")
 	if i := strings.LastIndexByte(ref, ':'); i > strings.LastIndexByte(ref, '/') {
@@ -139,7 +139,7 @@ func splitReference(ref string) (host, repository, tag, dgst string) {
 	return host, repository, tag, dgst
 }
 
-// hostOf returns the host[:port] of a URL's text, empty when there is none.
+// hostOf returns the host[:port] of a URL, "" if it has none.
 func hostOf(url string) string {
 	if _, rest, ok := strings.Cut(url, "://"); ok {
 		url = rest
@@ -148,7 +148,7 @@ func hostOf(url string) string {
 	return host
 }
 
-// itemID names the i-th of several events of one delivery.
+// itemID returns the ID of the i-th event of a delivery.
 func itemID(id string, i int) string {
 	if id == "" {
 		return ""

@@ -9,8 +9,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
-// Registries add who pushed, each in its own shape. Whatever the shape, the push counts, and a
-// short line of it is kept.
+// Registries add the user who pushed, each in its own form. In any form, the push counts, and a
+// short line about the user is kept.
 func TestAttackActor(t *testing.T) {
 	t.Parallel()
 	bodies := map[string]string{

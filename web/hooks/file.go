@@ -17,7 +17,7 @@ import (
 const (
 	maxFileBytes = 256 << 10
 	maxSecrets   = 8
-	minSecret    = 16 // characters, that a secret cannot be guessed by trying
+	minSecret    = 16 // characters, so that a secret cannot be guessed
 )
 
 // newReloadedFile reads the file with open: trusted.OpenSecret or trusted.Open.
@@ -62,7 +62,7 @@ func parseSecrets(b []byte, before []string) ([]string, error) {
 	return secrets, nil
 }
 
-// parsePathTokens reads secrets that stand in a URL's path.
+// parsePathTokens reads secrets for a URL's path.
 func parsePathTokens(b []byte, before []string) ([]string, error) {
 	secrets, err := parseSecrets(b, before)
 	for _, s := range secrets {

@@ -11,7 +11,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/trusted"
 )
 
-// A file that cannot be read for a moment is read again, although it does not change any more.
+// After a temporary read error, a file is read again even if it has not changed.
 func TestSecretFileIsTriedAgain(t *testing.T) {
 	dir := t.TempDir()
 	file, replaced := filepath.Join(dir, "secret"), filepath.Join(dir, "replaced")
@@ -71,7 +71,7 @@ func TestHalfWrittenSecrets(t *testing.T) {
 			t.Errorf("%q: %q, %v", text[:n], got, err)
 		}
 	}
-	// what a file may hold after a loss of power
+	// possible contents after a loss of power
 	if got, err := parseSecrets(make([]byte, 300), before); err == nil {
 		t.Errorf("a file of zeros has the secrets %q", got)
 	}
@@ -82,7 +82,7 @@ func TestHalfWrittenSecrets(t *testing.T) {
 	}
 }
 
-// A second secret that is being added, as the documents say, and whose writer stands still.
+// A second secret is being added, as the documents describe, and its writer has stopped halfway.
 func TestSecretThatIsBeingAdded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secret")
 	const first = "a-secret-of-a-receiver"

@@ -17,8 +17,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
-// A payload of another type is called that in the log, with the receiver's name, also if one of
-// its events cannot be read.
+// The log says that a payload has another type, with the receiver's name, even if one of its events
+// cannot be read.
 func TestPayloadOfAnotherTypeIsNamed(t *testing.T) {
 	named := 0
 	for name, f := range fixtures(t)["distribution"] {
@@ -56,8 +56,8 @@ func TestPayloadOfAnotherTypeIsNamed(t *testing.T) {
 	}
 }
 
-// TestPayloads delivers every vendor's documented payloads, the traps among
-// them, and compares what reaches the spool.
+// TestPayloads delivers every vendor's documented payloads, including misleading ones, and compares
+// the events in the spool.
 func TestPayloads(t *testing.T) {
 	for typ, byName := range fixtures(t) {
 		pushes := 0
@@ -77,7 +77,7 @@ func TestPayloads(t *testing.T) {
 				want := make([]push.Event, 0, len(f.Jobs))
 				for _, j := range f.Jobs {
 					e := j.Event
-					// BODY stands for an ID made of the body.
+					// BODY stands for an ID derived from the body.
 					sum := sha256.Sum256(f.Body)
 					e.Source, e.MediaType = push.OfWebhook(typ), j.MediaType
 					e.ID = strings.Replace(j.ID, "BODY", hex.EncodeToString(sum[:16]), 1)
@@ -110,7 +110,7 @@ func TestPayloads(t *testing.T) {
 	}
 }
 
-// The answer and the access log say why an event was refused, whatever the reason.
+// The answer and the access log have the reason for every refused event.
 func TestRefusedSaysWhy(t *testing.T) {
 	event := func(repository, host, rest string) string {
 		return `{"events":[{"action":"push","target":{"repository":"` + repository + `"` + rest + `},"request":{"host":"` + host + `"}}]}`

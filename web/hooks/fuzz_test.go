@@ -11,9 +11,9 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
-// FuzzDelivery sends authenticated bodies and headers of every type. Whatever
-// they hold, the answer is one of the contract's and never a 5xx, and a job that
-// reaches the spool names an allowed host and parses as a reference.
+// FuzzDelivery sends authenticated bodies and headers of every type. For any input, the answer is
+// one of the contract's and never a 5xx, and every event in the spool has an allowed host and a
+// valid reference.
 func FuzzDelivery(f *testing.F) {
 	dir, spool := f.TempDir(), &memorySpool{}
 	types := hooks.Types()
@@ -89,8 +89,8 @@ func FuzzDelivery(f *testing.F) {
 	})
 }
 
-// FuzzAuthentication sends what a stranger may send: no header, token or body gets a
-// job into the spool.
+// FuzzAuthentication sends anything without the secret: no header, token or body gets an event into
+// the spool.
 func FuzzAuthentication(f *testing.F) {
 	dir, spool := f.TempDir(), &memorySpool{}
 	types := hooks.Types()
@@ -110,7 +110,7 @@ func FuzzAuthentication(f *testing.F) {
 		r.Header.Set(key, value)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
-		// With an empty path token the path is another one, which does not exist.
+		// With an empty token, the path is a different one, which does not exist.
 		if w.Code != 401 && w.Code != 404 || len(spool.take()) > 0 {
 			t.Errorf("status %d for a stranger", w.Code)
 		}

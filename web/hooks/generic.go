@@ -13,8 +13,8 @@ import (
 //	{"id": "build-117", "action": "push", "references": ["registry.example.com/team/app:1.0"], "actor": "ann"}
 //
 // A reference is host/repository[:tag][@digest]. To delete a whole repository, give host/repository
-// alone. If action is left out, it is push. actor, when present, is who did it. id, when present,
-// names the delivery: the same id is not acted on twice in 24 hours.
+// alone. The default action is push. actor, if present, is the user who did it. id, if present,
+// identifies the delivery: a repeated id within 24 hours is ignored.
 var generic = vendor{
 	auth:   auth{secret: true, hmac: []string{"X-Hub-Signature-256"}},
 	header: "Authorization",
@@ -32,7 +32,7 @@ var generic = vendor{
 			return nil, errors.New("it has no references")
 		}
 		p.Action = cmp.Or(p.Action, push.Pushed)
-		events, actor := make([]push.Event, 0, len(p.References)), said(p.Actor, "")
+		events, actor := make([]push.Event, 0, len(p.References)), textIn(p.Actor, "")
 		for i, ref := range p.References {
 			e := push.Event{ID: itemID(p.ID, i), Action: p.Action, Actor: actor}
 			e.Host, e.Repository, e.Tag, e.Digest = splitReference(ref)

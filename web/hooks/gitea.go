@@ -8,11 +8,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
-// gitea is the package event of Gitea and Forgejo, signed. They send GitHub's headers
-// beside their own; the type of the receiver says which to read.
-// https://docs.gitea.com/usage/webhooks
+// gitea is the package event of Gitea and Forgejo, signed. They send GitHub's headers beside their
+// own; the receiver's type decides which are read. https://docs.gitea.com/usage/webhooks
 //
-// The version is a digest, or a tag in lower case, whatever its case in the registry.
+// The version is a digest, or a tag. The tag is always in lower case, even if it is not in the
+// registry.
 var gitea = vendor{
 	auth: auth{hmac: []string{"X-Hub-Signature-256", "X-Gitea-Signature", "X-Forgejo-Signature"}},
 	decode: func(d *delivery) ([]push.Event, error) {
@@ -51,7 +51,7 @@ var gitea = vendor{
 		return []push.Event{{
 			ID: id, Action: action, Host: hostOf(p.Package.HTMLURL),
 			Repository: strings.ToLower(p.Package.Owner.Login + "/" + p.Package.Name),
-			Tag:        p.Package.Version, Actor: said(p.Sender, "login"),
+			Tag:        p.Package.Version, Actor: textIn(p.Sender, "login"),
 		}}, nil
 	},
 }

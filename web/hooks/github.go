@@ -13,10 +13,9 @@ import (
 // gitHub is GitHub Packages' package and registry_package events, signed.
 // https://docs.github.com/webhooks/webhook-events-and-payloads#package
 //
-// GitHub does not deliver again by itself. Its own examples hold a package of type npm
-// with a docker ecosystem, an empty tag, a package_url that ends with a colon, and
-// digests of 40 hex digits. So each field counts only if it is well-formed, and there
-// is more than one place to look.
+// GitHub does not deliver again by itself. Its own examples have a package of type npm with a
+// docker ecosystem, an empty tag, a package_url that ends with a colon, and digests of 40 hex
+// digits. So each field counts only if it is well-formed, and several fields are tried.
 var gitHub = vendor{
 	auth: auth{hmac: []string{"X-Hub-Signature-256"}},
 	decode: func(d *delivery) ([]push.Event, error) {
@@ -51,9 +50,9 @@ var gitHub = vendor{
 		tag = cmp.Or(tag, v.Container.Tag.Name)
 		e := push.Event{
 			ID: d.header.Get("X-GitHub-Delivery"), Action: push.Pushed, Host: host,
-			// An owner keeps its capitals in the payload; a repository name has none.
+			// The payload has the owner's capitals, but repository names are in lower case.
 			Repository: strings.ToLower(repository),
-			Tag:        tag, MediaType: v.Container.Manifest.MediaType, Actor: said(p.Sender, "login"),
+			Tag:        tag, MediaType: v.Container.Manifest.MediaType, Actor: textIn(p.Sender, "login"),
 		}
 		for _, dgst := range []string{v.Container.Tag.Digest, v.Container.Manifest.Digest, v.Version} {
 			if reference.IsDigest(dgst) {
@@ -87,8 +86,7 @@ type gitHubPackage struct {
 	} `json:"registry"`
 }
 
-// isContainer reports whether any place that may say that the package is a container
-// image does.
+// isContainer reports whether any of the fields about the package's type shows a container image.
 func (p gitHubPackage) isContainer() bool {
 	return slices.ContainsFunc([]string{p.PackageType, p.Ecosystem, p.Registry.Type}, func(s string) bool {
 		return strings.EqualFold(s, "container") || strings.EqualFold(s, "docker")

@@ -25,11 +25,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/limits"
 )
 
-// ReceiverAnnotation names the receiver of a delivery in the audit log. "" stands for
-// receivers that do not exist.
+// ReceiverAnnotation is the annotation in the audit log with the receiver of a delivery. "" stands
+// for receivers that do not exist.
 const ReceiverAnnotation = "tidewaiter.dev/receiver"
 
-// bodies are the bodies of one kind that a receiver holds.
+// bodies are the bodies of one kind that a receiver holds in memory.
 type bodies struct {
 	*limits.Bodies
 	most int // bytes of one
@@ -57,8 +57,7 @@ const (
 type Options struct {
 	// Receivers are the endpoints; names must differ.
 	Receivers []Receiver
-	// Dir is the folder that relative file names in Receivers start from, usually the
-	// configuration file's.
+	// Dir is the folder for relative file names in Receivers, usually the configuration file's.
 	Dir string
 	// Spool takes the events. Required.
 	Spool Spool
@@ -66,7 +65,7 @@ type Options struct {
 	Registerer meter.Registerer
 	// Clock is the clock; nil is the real one.
 	Clock clock.PassiveClock
-	// Logger gets each delivery. Default slog.Default().
+	// Logger logs each delivery. Default slog.Default().
 	Logger *slog.Logger
 }
 
@@ -76,7 +75,7 @@ type Handler struct {
 	router    *mux.Router
 	receivers atomic.Pointer[map[string]*receiver]
 	dir       string    // of relative file names
-	nobody    *receiver // stands for receivers that do not exist
+	absent    *receiver // stands for receivers that do not exist
 	spool     Spool
 	metrics   *hookMetrics
 	timeout   time.Duration // bodyTimeout, except in tests
@@ -95,7 +94,7 @@ func New(o Options) (*Handler, error) {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	h := &Handler{
 		dir:     o.Dir,
-		nobody:  newNobody(o.Clock.Now),
+		absent:  newAbsent(o.Clock.Now),
 		spool:   o.Spool,
 		metrics: newMetrics(o.Registerer),
 		timeout: bodyTimeout,
@@ -112,9 +111,8 @@ func New(o Options) (*Handler, error) {
 	return h, h.Replace(o.Receivers)
 }
 
-// Replace has the Handler serve other receivers from now on, and reads their files. A receiver that
-// is as before keeps what it heard. On an error the former ones stay. It is not called twice at a
-// time.
+// Replace replaces the receivers, and reads their files. An unchanged receiver keeps its Heard.
+// After an error, the former receivers stay. Replace must not be called twice at the same time.
 func (h *Handler) Replace(receivers []Receiver) error {
 	before, now := *h.receivers.Load(), map[string]*receiver{}
 	var errs []error
@@ -126,7 +124,7 @@ func (h *Handler) Replace(receivers []Receiver) error {
 			now[r.Name] = rc
 			continue
 		}
-		rc, err := newReceiver(r, h.dir, h.now, h.nobody.unknown)
+		rc, err := newReceiver(r, h.dir, h.now, h.absent.unknown)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -170,12 +168,12 @@ func (h *Handler) deliver(w http.ResponseWriter, r *http.Request) {
 	vars := mux.Vars(r)
 	rc := (*h.receivers.Load())[vars["name"]]
 	if rc == nil {
-		rc = h.nobody
+		rc = h.absent
 	}
 	audit.AddAuditAnnotation(r.Context(), ReceiverAnnotation, rc.Name)
 	name, out := rc.Name, h.serve(w, r, rc, vars["token"])
 	if out.status == http.StatusUnauthorized && r.ProtoMajor == 1 {
-		// Otherwise the server would wait for the body before it answers.
+		// Otherwise the server would wait for the body before the answer.
 		w.Header().Set("Connection", "close")
 	}
 	reply(w, out.status, out)
@@ -190,8 +188,7 @@ func (h *Handler) deliver(w http.ResponseWriter, r *http.Request) {
 		"queued", out.Queued, "refused", out.Refused, "why", out.Why, "remote", r.RemoteAddr, "duration", h.now().Sub(start), "err", out.err)
 }
 
-// warn tells an administrator of a refused delivery whose sender, or whose registry, is
-// at fault.
+// warn logs a refused delivery if its sender, or its registry, is at fault.
 func (h *Handler) warn(r *http.Request, receiver string, out outcome) {
 	address := limits.Address(r.RemoteAddr)
 	switch {
@@ -207,8 +204,7 @@ func (h *Handler) warn(r *http.Request, receiver string, out outcome) {
 	}
 }
 
-// outcome is what became of a delivery; its exported fields are the answer's
-// body.
+// outcome is the result of a delivery; its exported fields are the answer's body.
 type outcome struct {
 	status  int
 	err     error          // for the log
@@ -217,7 +213,8 @@ type outcome struct {
 	Message string         `json:"message,omitempty"`
 	Queued  int            `json:"queued"`
 	Refused map[string]int `json:"refused,omitempty"` // by reason
-	// Why tells in a sentence why an event was refused; of several, one of a registry not covered.
+	// Why is a sentence about why an event was refused. If there are several, one about a host that is
+	// not covered is preferred.
 	Why string `json:"why,omitempty"`
 }
 
@@ -243,7 +240,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rc *receiver, to
 	defer body.Release()
 	if err != nil {
 		if unproved && !errors.Is(err, limits.ErrBusy) {
-			// the log tells the rest; the answer does not
+			// for the log; the answer does not show the cause
 			err = fmt.Errorf("%w: %w", errUnauthorized, err)
 		}
 		return failed(err)
@@ -252,7 +249,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rc *receiver, to
 	if unproved {
 		signer := rc
 		if len(signatures) == 0 {
-			signer = h.nobody // takes as long to check, and nobody can sign for it
+			signer = h.absent // checking takes as long, and no signature can be right
 		}
 		if !signer.signed(b, signatures) {
 			return failed(errUnauthorized)
@@ -278,7 +275,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rc *receiver, to
 		return failed(errTooManyEvents)
 	}
 	if len(events) == 0 && err == nil {
-		events = []push.Event{{}} // an event without an action is refused below
+		events = []push.Event{{}} // the code below refuses an event without an action
 	}
 	checked := make([]push.Event, 0, len(events))
 	for _, e := range events {
@@ -286,7 +283,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rc *receiver, to
 		if reason != "" {
 			out.Refused[reason]++
 			if out.Why == "" || reason == reasonHost && out.mistake == "" {
-				out.Why = rc.why(reason, e)
+				out.Why = rc.explain(reason, e)
 			}
 			if reason == reasonHost {
 				out.host = e.Host
@@ -316,24 +313,24 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rc *receiver, to
 	return out
 }
 
-// mistake says of what type a payload is that a receiver cannot decode, or in which it finds
-// nothing; "" if nothing is wrong.
+// mistake describes the type of a payload that a receiver cannot decode, or in which it finds no
+// events; "" if nothing is wrong.
 func mistake(rc *receiver, header http.Header, body []byte, err error) string {
 	for _, name := range append([]string{"distribution"}, Types()...) {
-		// of which others are dialects
+		// other types are variants of it
 		v := vendors[name]
 		if v.decode == nil || name == rc.Type {
 			continue
 		}
-		// One event that cannot be read does not make the others those of another type, and
-		// any JSON object can be read as an event without a repository.
+		// A payload with a malformed event may still have the right type, and any JSON object can be read
+		// as an event without a repository.
 		events, _ := v.decode(&delivery{header: header, body: body, hosts: rc.hosts})
 		if slices.ContainsFunc(events, ofRepository) {
 			return fmt.Sprintf("this is a payload of type %s, but the receiver has type %s: change the type of one of them", name, rc.Type)
 		}
 	}
 	if err == nil {
-		return "" // it reports something else than pushes
+		return "" // it does not report pushes
 	}
 	return fmt.Sprintf("this is not a payload of type %s: %v", rc.Type, err)
 }
@@ -345,7 +342,7 @@ var (
 	errTooManyEvents = fmt.Errorf("the body holds over %d events; send fewer at a time", maxEvents)
 )
 
-// failed turns an error into an answer. It is for errors that come before the spool.
+// failed converts an error to an answer. It is for errors before the spool is called.
 func failed(err error) outcome {
 	out := outcome{err: err, Message: err.Error()}
 	switch {
@@ -357,7 +354,7 @@ func failed(err error) outcome {
 		out.status = http.StatusRequestTimeout
 	case errors.Is(err, limits.ErrBusy):
 		out.status = http.StatusServiceUnavailable
-	default: // not JSON, or cut off on the way
+	default: // not JSON, or incomplete
 		out.status = http.StatusBadRequest
 	}
 	return out
@@ -373,5 +370,5 @@ func reply(w http.ResponseWriter, status int, out outcome) {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="tidewaiter hooks"`)
 	}
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(out) // the sender may be gone; its events are stored all the same
+	_ = json.NewEncoder(w).Encode(out) // the events are stored even if the sender has disconnected
 }

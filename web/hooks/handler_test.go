@@ -83,8 +83,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// An event of zot holds the pushed manifest, however large that may be and however many bytes each
-// of its own takes in JSON. No other type takes as much.
+// An event of zot contains the pushed manifest, of any allowed size and with any escaping in JSON.
+// No other type accepts bodies as large.
 func TestEventsWithWholeManifests(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow, and nothing runs side by side")
@@ -125,8 +125,7 @@ func TestOnlyPost(t *testing.T) {
 	}
 }
 
-// TestWholeServer goes over a socket, so that the server enforces the body's deadline
-// and limit.
+// TestWholeServer uses a socket, so that the server enforces the body's deadline and limit.
 func TestWholeServer(t *testing.T) {
 	dir, spool := t.TempDir(), &memorySpool{}
 	s := httptest.NewServer(newHandler(t, dir, spool, newReceiver(t, dir, "generic", "r.example.com")))
@@ -154,8 +153,8 @@ func TestWholeServer(t *testing.T) {
 	}
 }
 
-// TestUnreadWithoutSecret says that a caller without the secret cannot make the server
-// read a body, unless the proof is a signature of the body.
+// TestUnreadWithoutSecret: a caller without the secret cannot make the server read a body, unless
+// the proof is a signature of the body.
 func TestUnreadWithoutSecret(t *testing.T) {
 	dir := t.TempDir()
 	h := newHandler(t, dir, &memorySpool{}, newReceiver(t, dir, "generic", "r.example.com"))
@@ -190,8 +189,8 @@ type spoolFunc func([]push.Event) error
 
 func (f spoolFunc) Enqueue(_ context.Context, jobs []push.Event) error { return f(jobs) }
 
-// TestNoSecretAnywhere makes every kind of request and searches answers, log and
-// metrics for anything secret.
+// TestNoSecretAnywhere makes every kind of request, and searches answers, log and metrics for
+// secrets.
 func TestNoSecretAnywhere(t *testing.T) {
 	var log strings.Builder
 	registry := metrics.NewKubeRegistry()
@@ -288,7 +287,7 @@ func TestSecretFileReload(t *testing.T) {
 		if err := os.Chtimes(file, clock.Now(), clock.Now()); err != nil {
 			t.Fatal(err)
 		}
-		clock.SetTime(clock.Now().Add(time.Second)) // it has settled
+		clock.SetTime(clock.Now().Add(time.Second)) // the file has settled
 	}
 	expect := func(when, secret string, want int) {
 		t.Helper()
@@ -314,8 +313,8 @@ func TestSecretFileReload(t *testing.T) {
 	expect("back, the old", "another-secret-of-this-test", 401)
 }
 
-// Each receiver says when it last heard of something, and when and why it refused. A secret is in
-// none of that.
+// Heard has, for each receiver, the time of the last delivery, and the time and reason of the last
+// refusal. It contains no secret.
 func TestHeard(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "secret"), []byte(testSecret), 0o600); err != nil {
@@ -352,8 +351,9 @@ func TestHeard(t *testing.T) {
 	}
 }
 
-// Other receivers are served at once: one that is gone is refused, one that is as before keeps what
-// it heard, one that changed is as it says now. If one is wrong, the previous ones stay.
+// Replaced receivers are served at once: a removed one is refused, an unchanged one keeps its
+// Heard, and a changed one follows its new configuration. If one is invalid, the previous ones
+// stay.
 func TestReplace(t *testing.T) {
 	dir, spool := t.TempDir(), &memorySpool{}
 	receiver := func(name string, hosts ...string) hooks.Receiver {

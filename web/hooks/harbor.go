@@ -10,11 +10,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
-// harbor is Harbor in both of its formats: Default, and structured CloudEvents
-// whose data is Default's event_data.
+// harbor is Harbor with both of its formats: Default, and structured CloudEvents whose data is
+// Default's event_data.
 // https://goharbor.io/docs/main/working-with-projects/project-configuration/configure-webhooks/
 //
-// It sends the value of the hook's "auth header" as it is in Authorization.
+// It sends the value of the hook's "auth header" unchanged in Authorization.
 var harbor = vendor{
 	auth:   auth{secret: true},
 	header: "Authorization",
@@ -66,7 +66,7 @@ var harbor = vendor{
 			}
 			events = append(events, push.Event{
 				ID: itemID(id, i), Action: action, Host: host, Repository: repository,
-				Tag: res.Tag, Digest: res.Digest, Actor: said(p.Operator, ""),
+				Tag: res.Tag, Digest: res.Digest, Actor: textIn(p.Operator, ""),
 			})
 		}
 		return events, nil
@@ -76,7 +76,7 @@ var harbor = vendor{
 type harborEventData struct {
 	Resources []struct {
 		Digest      string `json:"digest"`
-		Tag         string `json:"tag"` // the digest again, for a push by digest
+		Tag         string `json:"tag"` // the digest, for a push by digest
 		ResourceURL string `json:"resource_url"`
 	} `json:"resources"`
 	Repository struct {
@@ -86,9 +86,8 @@ type harborEventData struct {
 	Replication harborReplication `json:"replication"`
 }
 
-// harborRetention is what a run of a retention policy has deleted from a repository. Harbor names
-// only the last deleted artifact, with one of its tags or its digest, and its host without the
-// port.
+// harborRetention is the result of a run of a retention policy in a repository. Harbor names only
+// the last deleted artifact, with one of its tags or its digest, and its host without the port.
 type harborRetention struct {
 	Host    string `json:"harbor_hostname"`
 	Project string `json:"project_name"`
@@ -97,8 +96,9 @@ type harborRetention struct {
 	} `json:"deleted_artifact"`
 }
 
-// events returns the deletions. Older versions of Harbor do not identify an artifact without a tag.
-// events leaves that out, because a deletion without tag and digest means the whole repository.
+// events returns the deletions. It leaves out an artifact without a tag from older versions of
+// Harbor, which do not send its digest: a deletion without tag and digest means the entire
+// repository.
 func (r harborRetention) events(id string, configured []string) []push.Event {
 	host := r.Host
 	if !slices.Contains(configured, host) {

@@ -10,30 +10,31 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/printable"
 )
 
-// maxWhy bounds why a delivery was refused, in bytes.
+// maxWhy bounds the reason why a delivery was refused, in bytes.
 const maxWhy = 300
 
-// Heard is what a receiver has heard since the server started. A time is nil if that has not
-// happened.
+// Heard has the latest deliveries to a receiver since the server started. A time is nil if there
+// was none.
 type Heard struct {
 	Name string `json:"name"`
 	Type string `json:"type"`
-	// LastHeard is when somebody last sent a delivery with the receiver's secret that could be
-	// read, LastQueued when one told of a push.
+	// LastHeard is the time of the last readable delivery with the receiver's secret, and LastQueued
+	// of the last one with a push.
 	LastHeard  *time.Time `json:"lastHeard,omitempty"`
 	LastQueued *time.Time `json:"lastQueued,omitempty"`
-	// LastRefused is when a delivery, or a part of one, was last refused, and Refused why.
+	// LastRefused is the time when a delivery, or a part of one, was last refused, and Refused the
+	// reason.
 	LastRefused *time.Time `json:"lastRefused,omitempty"`
 	Refused     string     `json:"refused,omitempty"`
 }
 
-// heard notes what receivers hear.
+// heard records the deliveries to receivers.
 type heard struct {
 	mu sync.Mutex
 	Heard
 }
 
-// note notes what became of a delivery.
+// note records the outcome of a delivery.
 func (n *heard) note(out outcome, now time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -55,7 +56,7 @@ func (n *heard) note(out outcome, now time.Time) {
 	}
 }
 
-// Heard returns what each receiver has heard, by name.
+// Heard returns the Heard of each receiver, sorted by name.
 func (h *Handler) Heard() []Heard {
 	receivers := *h.receivers.Load()
 	all := make([]Heard, 0, len(receivers))

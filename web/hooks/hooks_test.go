@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// memorySpool records what is enqueued. If err is set, every call returns it.
+// memorySpool records enqueued events. If err is set, every call returns it.
 type memorySpool struct {
 	mu     sync.Mutex
 	events []push.Event
@@ -159,8 +159,7 @@ func newHandler(t testing.TB, dir string, spool hooks.Spool, receivers ...hooks.
 	return h
 }
 
-// newRequest returns a request as the vendor would send it, authenticated with
-// the secret.
+// newRequest returns a request in the vendor's form, authenticated with the secret.
 func newRequest(t testing.TB, typ, secret string, body []byte) *http.Request {
 	path := "/hooks/" + typ
 	if typ == "quay" || typ == "dockerhub" {
@@ -214,7 +213,7 @@ func serve(t testing.TB, h http.Handler, r *http.Request) (int, answer) {
 	return w.Code, a
 }
 
-// fixture is a payload as a vendor documents it, and the events that it becomes.
+// fixture is a vendor's documented payload, and the expected events.
 type fixture struct {
 	About        string
 	Hosts        []string
@@ -222,7 +221,7 @@ type fixture struct {
 	Header       map[string]string
 	Jobs         []fixtureEvent
 	Refused      map[string]int
-	Why          string // a part of it
+	Why          string // a part of the reason
 	Body         json.RawMessage
 }
 

@@ -10,8 +10,8 @@ import (
 // jfrog is Artifactory's docker domain: pushed, promoted and deleted tags, with the SHA-256 of
 // the manifest. https://docs.jfrog.com/administration/docs/event-types
 //
-// X-JFrog-Event-Auth holds the secret. When the hook is set to sign with it, the header
-// holds the HMAC-SHA-256 of the body.
+// X-JFrog-Event-Auth has the secret or, if the hook is configured to sign, the HMAC-SHA-256 of the
+// body.
 var jfrog = vendor{
 	auth:   auth{secret: true, hmac: []string{"X-JFrog-Event-Auth"}},
 	header: "X-JFrog-Event-Auth",
@@ -41,8 +41,8 @@ var jfrog = vendor{
 		if p.Data.SHA256 != "" {
 			e.Digest = "sha256:" + p.Data.SHA256
 		}
-		// Artifactory serves a repository below its own host (the default here) or
-		// as a host of its own; the allow-list tells which.
+		// Artifactory serves a repository below its own host (the default here) or as a host of its own;
+		// the allow-list decides which.
 		if sub, err := reference.ParseHost(p.Data.RepoKey + "." + e.Host); err == nil && slices.Contains(d.hosts, sub) {
 			e.Host, e.Repository = sub, p.Data.ImageName
 		}

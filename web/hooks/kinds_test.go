@@ -72,7 +72,7 @@ func kindPayload(typ, kind string) (body string, header map[string]string) {
 	return body, nil
 }
 
-// What the documentation says of each kind of event of each type is what becomes of it.
+// Each kind of event of each type has the result that the documentation states.
 func TestDocumentedKindsOfEvents(t *testing.T) {
 	text, err := os.ReadFile("../../docs/reference/webhooks.md")
 	if err != nil {
@@ -96,7 +96,7 @@ func TestDocumentedKindsOfEvents(t *testing.T) {
 		for _, typ := range names(cells[0]) {
 			seen[typ] = true
 			if typ == "dockerhub" {
-				cells[1] = "`push`" // it names no kinds
+				cells[1] = "`push`" // the cell has no kinds
 			}
 			for i, want := range []push.Action{push.Pushed, push.Deleted, ""} {
 				for _, kind := range names(cells[1+i]) {
@@ -112,8 +112,8 @@ func TestDocumentedKindsOfEvents(t *testing.T) {
 	}
 }
 
-// becomes checks what becomes of an event: a push or a deletion that is queued, or, if want is "",
-// an answer that says why it was ignored.
+// becomes checks the result of an event: a queued push or deletion or, if want is "", an answer
+// with the reason why it was ignored.
 func becomes(t *testing.T, typ, kind string, want push.Action) {
 	t.Helper()
 	dir, spool := t.TempDir(), &memorySpool{}

@@ -36,15 +36,14 @@ const (
 	tokenLeeway   = time.Minute
 )
 
-// verify checks a push subscription's token as Pub/Sub's documentation asks: signature,
-// issuer, audience, expiry, and the named service account.
+// verify checks a push subscription's token as Pub/Sub's documentation demands: signature, issuer,
+// audience, expiry, and the configured service account.
 // https://cloud.google.com/pubsub/docs/authenticate-push-subscriptions
 func (ks *keySet) verify(token string, want *OIDC, now time.Time) error {
 	if len(token) > maxTokenBytes {
 		return errors.New("token is too long")
 	}
-	// The key decides which algorithms make sense. The token must not ask for another
-	// (RFC 8725, section 3.1).
+	// The key determines the algorithm. The token must not choose another (RFC 8725, section 3.1).
 	t, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{jose.RS256, jose.ES256})
 	if err != nil {
 		return fmt.Errorf("token is not signed with RS256 or ES256: %w", err)

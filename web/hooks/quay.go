@@ -5,8 +5,7 @@ import "github.com/tidewaiter/tidewaiter/internal/push"
 // quay is Quay's repo_push notification. It has tags and no digests. Other
 // notifications have no updated_tags. https://docs.quay.io/guides/notifications.html
 //
-// Quay can send no header, has no delivery ID, and disables a hook that failed three
-// times.
+// Quay cannot send a header, has no delivery ID, and disables a hook that failed three times.
 var quay = vendor{
 	auth: auth{path: true},
 	decode: func(d *delivery) ([]push.Event, error) {

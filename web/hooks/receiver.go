@@ -18,8 +18,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/hooks/hookconfig"
 )
 
-// Receiver and OIDC are the configuration of a receiver. They have a package of their own so that
-// programs that only read the configuration do without the handler.
+// Receiver and OIDC are the configuration of a receiver. They have a package of their own, so that
+// programs that only read the configuration do not link the handler.
 type (
 	Receiver = hookconfig.Receiver
 	OIDC     = hookconfig.OIDC
@@ -50,7 +50,7 @@ func Types() []string { return slices.Sorted(maps.Keys(vendors)) }
 
 var receiverName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
 
-// Validate reports everything that is wrong with the receiver. It reads no files.
+// Validate returns all errors in the receiver's configuration. It reads no files.
 func Validate(r Receiver) error {
 	var errs []error
 	add := func(format string, args ...any) {
@@ -113,30 +113,30 @@ type receiver struct {
 	keys     *trusted.Reloaded[*keySet]
 	now      func() time.Time
 
-	// known are the bodies of senders that have proved that they know the secret.
-	// unknown are those of senders whose proof would be a signature of the body.
-	// Receivers that take no such proof share theirs with receivers that do not exist.
+	// known are the bodies of authenticated senders. unknown are the bodies whose signatures are still
+	// to be checked. Receivers that do not accept signatures share unknown with receivers that do not
+	// exist.
 	known, unknown *bodies
 
 	heard heard
 }
 
-// newNobody makes the receiver that stands for those that do not exist. Nobody knows
-// its secret.
-func newNobody(now func() time.Time) *receiver {
+// newAbsent makes the receiver that stands for those that do not exist. No request authenticates to
+// it.
+func newAbsent(now func() time.Time) *receiver {
 	return &receiver{
 		vendor: vendor{auth: auth{secret: true}, header: "Authorization"}, Receiver: Receiver{Header: "Authorization"}, now: now,
 		secret: trusted.Fixed([]string{rand.Text()}), known: newBodies(maxBodyBytes), unknown: newBodies(maxBodyBytes),
 	}
 }
 
-// newReceiver validates the configuration and reads its files. Relative names start
-// from dir.
-func newReceiver(r Receiver, dir string, now func() time.Time, nobodys *bodies) (*receiver, error) {
+// newReceiver validates the configuration and reads its files. Relative file names are relative to
+// dir.
+func newReceiver(r Receiver, dir string, now func() time.Time, shared *bodies) (*receiver, error) {
 	if err := Validate(r); err != nil {
 		return nil, err
 	}
-	rc := &receiver{Receiver: r, declared: r, vendor: vendors[r.Type], now: now, known: newBodies(cmp.Or(vendors[r.Type].maxBody, maxBodyBytes)), unknown: nobodys}
+	rc := &receiver{Receiver: r, declared: r, vendor: vendors[r.Type], now: now, known: newBodies(cmp.Or(vendors[r.Type].maxBody, maxBodyBytes)), unknown: shared}
 	if len(rc.vendor.auth.hmac) > 0 {
 		rc.unknown = newBodies(maxBodyBytes)
 	}

@@ -54,8 +54,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestNew covers faults that show only when the files are read. The errors must not
-// quote the files.
+// TestNew covers faults that are found only when the files are read. The errors must not quote the
+// files.
 func TestNew(t *testing.T) {
 	private, err := testSigner().privateKeySet()
 	if err != nil {

@@ -8,21 +8,19 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/push"
 )
 
-// vendor is how one Receiver.Type authenticates and what its payloads mean.
+// vendor has the authentication and the decoder of one Receiver.Type.
 type vendor struct {
 	auth auth
 	// header is the default of Receiver.Header, for an auth that uses a header.
 	header string
-	// oneHost is set for payloads that name no host. The receiver must then have
-	// exactly one.
+	// oneHost is set if payloads do not contain the host. The receiver must then have exactly one.
 	oneHost bool
-	// maxBody is how many bytes a body may have whose sender has proved that it knows the
-	// secret; 0 is maxBodyBytes.
+	// maxBody is the largest body of an authenticated sender, in bytes; 0 is maxBodyBytes.
 	maxBody int
-	// decode reads a body that is known to be JSON. An error means that the body does
-	// not have the vendor's shape. The events hold the payload's values, unchecked and
-	// without a Receiver. Events that are neither pushes nor deletions have the vendor's Action, or
-	// come from [other]. There are no events if nothing shows that the payload is the vendor's.
+	// decode reads a body that is valid JSON. An error means that the body does not have the vendor's
+	// form. The events have the payload's values, unchecked and without a Receiver. Events that are
+	// neither pushes nor deletions have the vendor's Action, or come from [other]. decode returns no
+	// events if nothing shows that the payload is the vendor's.
 	decode func(*delivery) ([]push.Event, error)
 }
 

@@ -10,15 +10,14 @@ import (
 // maxManifest is the size of the largest manifest that is imported.
 const maxManifest = 4 << 20
 
-// zot sends CloudEvents in binary mode: the attributes are headers, the body is the
-// data. It names no host, so the receiver must. The prefix of its types can be
-// configured; the default is "zotregistry".
-// https://zotregistry.dev/latest/articles/events/
+// zot sends CloudEvents in binary mode: the attributes are headers, the body is the data. They do
+// not contain the host, so the receiver must have it. The prefix of its types can be configured;
+// the default is "zotregistry". https://zotregistry.dev/latest/articles/events/
 var zot = vendor{
 	auth:    auth{secret: true},
 	header:  "Authorization",
 	oneHost: true,
-	// An event holds the whole manifest as a text of JSON, in which a byte takes up to six.
+	// An event contains the complete manifest as a JSON string, in which a byte takes up to six.
 	maxBody: 6*maxManifest + maxBodyBytes,
 	decode: func(d *delivery) ([]push.Event, error) {
 		var action push.Action
@@ -49,7 +48,7 @@ var zot = vendor{
 		return []push.Event{{
 			ID: id, Action: action, Host: d.hosts[0], Repository: p.Name,
 			Tag: p.Reference, Digest: p.Digest, MediaType: p.MediaType,
-			Actor: said(p.Actor, "name"),
+			Actor: textIn(p.Actor, "name"),
 		}}, nil
 	},
 }

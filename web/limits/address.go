@@ -1,7 +1,7 @@
 // Package limits keeps one caller from taking what all callers share: the connections
 // of a listener and the requests in flight.
 //
-// A limit that is reached takes from the caller who holds most. So a caller that fills a limit
+// If a limit is reached, the caller who holds most loses something. So a caller that fills a limit
 // delays only itself.
 package limits
 

@@ -19,10 +19,10 @@ const (
 	lightRead = 64 << 10
 )
 
-// Bodies are the bodies of requests in memory, each from before its first byte until its request is
-// answered. A new body never waits for a place. If a bound is exceeded, it takes the place of
-// another body of the caller who holds most: the one that has waited longest for its next byte or,
-// if bytes are short, the largest. An honest sender's body is small and arrives soon, so it keeps
+// Bodies are the request bodies in memory, each from before its first byte until its request is
+// answered. A new body never waits for a place. If a bound is exceeded, it replaces a body of the
+// caller who holds most: the one that has waited longest for its next byte or, if the bound on
+// bytes is exceeded, the largest. An honest sender's body is small and arrives soon, so it keeps
 // its place.
 type Bodies struct {
 	max, maxBytes int
@@ -70,16 +70,16 @@ func (bs *Bodies) Held() (n, bytes int) {
 	return len(bs.held), bs.bytes
 }
 
-// Read reads the body of a request of the caller who: at most limit bytes, within the time in. The
-// body counts in bs until Release, which must be called on the result, also after an error. A body
-// that was read to its end keeps its place. But if lost is not nil, it keeps its place only after
-// Keep, and lost is called if it loses the place before.
+// Read reads the body of a request: at most limit bytes, within the time in. who is the caller. The
+// body counts in bs until Release, which must be called on the result, also after an error. After
+// it was read to its end, the body keeps its place. But if lost is not nil, the body keeps its
+// place only after Keep, and lost is called if it loses the place before.
 func (bs *Bodies) Read(w http.ResponseWriter, r *http.Request, who string, limit int, in time.Duration, lost func()) (*Body, error) {
 	return bs.read(w, r, &Body{of: bs, who: who, reading: true}, limit, in, lost)
 }
 
 func (bs *Bodies) read(w http.ResponseWriter, r *http.Request, b *Body, limit int, in time.Duration, lost func()) (*Body, error) {
-	// Where a writer cannot set deadlines, as httptest's recorder, the caller must bound the time.
+	// If a writer cannot set deadlines, like httptest's recorder, the caller must bound the time.
 	conn := http.NewResponseController(w)
 	b.stop = func() {
 		_ = conn.SetReadDeadline(time.Unix(1, 0))
@@ -133,7 +133,7 @@ func (b *Body) Keep() bool {
 func tooLarge(limit int) error { return fmt.Errorf("%w: it is over %d bytes", ErrTooLarge, limit) }
 
 // fill reads all of r. announced is the Content-Length, less than 0 if unknown. The buffer grows
-// with the bytes that arrive, because a body that is refused is mostly refused early.
+// with the arriving bytes, because most refused bodies are refused early.
 func (b *Body) fill(r io.Reader, limit, announced int) error {
 	for {
 		if len(b.buf) == cap(b.buf) {
@@ -212,9 +212,9 @@ func (bs *Bodies) got(b *Body) bool {
 	return !b.evicted
 }
 
-// evict removes one body from its place. It chooses the caller whose bodies weigh most, and the
-// caller's heaviest body. If several are as heavy, it chooses the one that has waited longest. It
-// returns false if every body keeps its place.
+// evict removes one body: the heaviest body of the caller whose bodies weigh most. If several are
+// equally heavy, it removes the one that has waited longest. It returns false if no body may be
+// removed.
 func (bs *Bodies) evict(weight func(*Body) int) bool {
 	share := map[string]int{}
 	for b := range bs.held {

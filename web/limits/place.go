@@ -30,7 +30,7 @@ const (
 // newPlaces returns the class of heavy bodies. Each user has one at a time.
 func newPlaces() *class { return newClass(maxPlaces, 1, math.MaxInt, math.MaxInt, maxWait) }
 
-// place is the one place in which a user's heavy bodies are read and decoded, one at a time. After
+// place is a user's only place for heavy bodies, which are read and decoded one at a time. After
 // each body it rests in proportion to the body's processor time. So one user's bodies take at most
 // a sixth of a processor, and a thirtieth if they are refused, because collecting their garbage
 // delays others, too. A nil *place does nothing: the body is light.
@@ -57,7 +57,7 @@ func (p *place) acquire(ctx context.Context) bool {
 	return p.mine
 }
 
-// release gives the place up while the body waits for something else.
+// release frees the place while the body waits for something else.
 func (p *place) release() {
 	if p == nil {
 		return

@@ -65,8 +65,8 @@ const (
 // heavy bodies are read and decoded one at a time, with a rest after each, see [place]. A body over
 // its bound also waits for this place before it is answered. To be decoded, a body that weighs more
 // than 512 KiB also takes a turn, which it shares with reads, see [WithRequestLimits]; bodies have
-// at most four. The next turn goes to the user with the fewest. The request gives up place and turn
-// while it waits for its reader, or for anything else with [Pause].
+// at most four. The next turn goes to the user with the fewest. While the request waits for its
+// reader, or for anything else with [Pause], it gives up place and turn.
 //
 // It runs after authorization, so that the body of a forbidden request is not read.
 func WithBodyLimits(next http.Handler, o BodyOptions) http.Handler {

@@ -33,8 +33,8 @@ type RequestOptions struct {
 	Connections *Connections
 	// Refused counts the requests that are refused.
 	Refused *Refused
-	// Turns are shared with work outside of the handler chain. If it is nil, the requests have their
-	// own turns.
+	// Turns are shared with work outside the handler chain. If it is nil, the requests have their own
+	// turns.
 	Turns *Turns
 }
 
@@ -264,8 +264,8 @@ func (t *turn) finish() {
 	}
 }
 
-// reacquire waits for a turn, unless another goroutine of the request still waits. If it gets none,
-// the request's context has ended, which the rest of the request notices itself.
+// reacquire waits for a turn, unless another goroutine of the request still waits. If it gets no
+// turn, the request's context has ended, and the request ends by itself.
 func (t *turn) reacquire() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"runtime"
 )
 
-// Turns let work that takes long use all processors but one. Requests take them inside the handler
-// chain. Such work outside of the chain takes a [Turn]. So both together leave a processor to
+// Turns let long-running work use all processors except one. Requests take turns inside the handler
+// chain, and work outside the chain takes a [Turn]. So both together leave one processor to
 // everything else.
 type Turns struct{ class *class }
 

@@ -10,9 +10,9 @@ import (
 )
 
 // values counts the values, fields and elements of lists, that a decoder would make from a body
-// while the body is read. It may count too many, never too few. The cost of decoding and checking a
-// body depends more on its values than on its bytes. Reading fails with errManyValues if there are
-// more than maxValues.
+// while the body is read. The count may be too high, but never too low. The cost of decoding and
+// checking a body depends more on its values than on its bytes. Reading fails with errManyValues if
+// there are more than maxValues.
 type values struct {
 	io.ReadCloser
 	maxValues      int

@@ -33,14 +33,14 @@ func (p *parts) complete() *metav1.ListMeta {
 // frame is the text around the items of a list. empty replaces open and end if there are no items.
 type frame struct{ before, open, end, empty, after []byte }
 
-// form is how pages become a list.
+// form converts pages to a list.
 type form struct {
 	split func(body []byte) (*parts, error)
 	// around returns the frame of a list, given its first page and the size of all its items in bytes.
 	around func(first *parts, size int64) (*frame, error)
 	// items converts the items of a page. begun is true if other items precede them.
 	items func(items []byte, begun bool) ([]byte, error)
-	// measured is true if around must know the size.
+	// measured is true if around needs the size.
 	measured bool
 }
 
@@ -214,7 +214,7 @@ func yamlItem(item json.RawMessage) ([]byte, error) {
 	return goyaml.Marshal([]any{yamlNumbers(object)})
 }
 
-// yamlNumbers replaces the numbers in an object by those that YAML's parser would make of them.
+// yamlNumbers replaces the numbers in an object with the values that YAML's parser would return.
 func yamlNumbers(object any) any {
 	switch object := object.(type) {
 	case map[string]any:
@@ -253,20 +253,20 @@ const (
 // splitProtobuf reads a page of a list whose first field is the metadata.
 func splitProtobuf(body []byte) (*parts, error) {
 	rest, ok := bytes.CutPrefix(body, protobufPrefix)
-	whole := runtime.Unknown{}
-	if !ok || whole.Unmarshal(rest) != nil || len(whole.Raw) == 0 {
+	message := runtime.Unknown{}
+	if !ok || message.Unmarshal(rest) != nil || len(message.Raw) == 0 {
 		return nil, errNoList
 	}
-	number, kind, n := protowire.ConsumeTag(whole.Raw)
+	number, kind, n := protowire.ConsumeTag(message.Raw)
 	if n < 0 || number != metaField || kind != protowire.BytesType {
 		return nil, errNoList
 	}
-	meta, m := protowire.ConsumeBytes(whole.Raw[n:])
+	meta, m := protowire.ConsumeBytes(message.Raw[n:])
 	p := &parts{}
 	if m < 0 || p.meta.Unmarshal(meta) != nil {
 		return nil, errNoList
 	}
-	p.items = whole.Raw[n+m:]
+	p.items = message.Raw[n+m:]
 	for rest := p.items; len(rest) > 0; {
 		number, _, n := protowire.ConsumeField(rest)
 		if n < 0 || number != itemsField {
@@ -274,15 +274,15 @@ func splitProtobuf(body []byte) (*parts, error) {
 		}
 		rest = rest[n:]
 	}
-	whole.Raw = nil
-	head, err := whole.Marshal() // the kind of the list, and how it is encoded
+	message.Raw = nil
+	head, err := message.Marshal() // the kind of the list, and how it is encoded
 	p.head = head
 	return p, err
 }
 
 func aroundProtobuf(p *parts, size int64) (*frame, error) {
-	whole := runtime.Unknown{}
-	if err := whole.Unmarshal(p.head); err != nil {
+	message := runtime.Unknown{}
+	if err := message.Unmarshal(p.head); err != nil {
 		return nil, err
 	}
 	meta, err := p.complete().Marshal()
@@ -293,7 +293,7 @@ func aroundProtobuf(p *parts, size int64) (*frame, error) {
 	var out bytes.Buffer
 	out.Write(protobufPrefix)
 	length, at := len(list)+int(size), 0
-	_, err = whole.MarshalToWriter(&out, length, func(w io.Writer) (int, error) {
+	_, err = message.MarshalToWriter(&out, length, func(w io.Writer) (int, error) {
 		_, err := w.Write(list)
 		at = out.Len()
 		return length, err

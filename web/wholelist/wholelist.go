@@ -62,7 +62,7 @@ type Options struct {
 	Pages func(context.Context) (next func() context.Context)
 }
 
-// Serve answers lists without a limit by joining pages from next. It leaves every other request to
+// Serve answers lists without a limit by joining pages from next. It passes every other request to
 // next. It must run after authorization.
 func Serve(next http.Handler, o Options) http.Handler { return newServer(next, o) }
 
@@ -212,12 +212,12 @@ func (l *list) serve(w http.ResponseWriter) {
 		return
 	}
 	if l.form.measured && l.computed && p.meta.Continue != "" {
-		whole, release := l.keep(w, p)
+		joined, release := l.keep(w, p)
 		defer release()
-		if whole == nil {
+		if joined == nil {
 			return
 		}
-		p = whole
+		p = joined
 	}
 	maps.Copy(w.Header(), first.header)
 	for _, own := range []string{"Content-Length", "Content-Encoding", "Vary"} {
@@ -232,13 +232,13 @@ func (l *list) serve(w http.ResponseWriter) {
 
 // keep reads the other pages of a list, and returns one page with all items. It returns nil if it
 // has answered the request itself.
-func (l *list) keep(w http.ResponseWriter, first *parts) (whole *parts, release func()) {
+func (l *list) keep(w http.ResponseWriter, first *parts) (joined *parts, release func()) {
 	party, has := "", int64(0)
 	if user, ok := request.UserFrom(l.request.Context()); ok {
 		party = user.GetName()
 	}
 	release = func() { l.kept.Remove(party, has) }
-	whole = &parts{meta: *first.complete(), head: first.head}
+	joined = &parts{meta: *first.complete(), head: first.head}
 	for p := first; ; {
 		n := int64(len(p.items))
 		if has+n > l.maxKept {
@@ -250,9 +250,9 @@ func (l *list) keep(w http.ResponseWriter, first *parts) (whole *parts, release 
 			return nil, release
 		}
 		has += n
-		whole.items = append(whole.items, p.items...)
+		joined.items = append(joined.items, p.items...)
 		if p.meta.Continue == "" {
-			return whole, release
+			return joined, release
 		}
 		var err error
 		if p, err = l.following(w, p.meta.Continue, ""); err != nil {

@@ -11,7 +11,7 @@ type Receiver struct {
 	// Hosts are the registries whose events are accepted: the server connects to them. At least
 	// one.
 	Hosts []string `yaml:"hosts" example:"[registry.example.com:5000]"`
-	// Repositories are patterns, at the end ** for everything below; by default all.
+	// Repositories are patterns; ** at the end stands for everything below; by default all.
 	Repositories []string `yaml:"repositories,omitempty" example:"[team/**]"`
 	// SecretFile has secrets, one a line. Each is accepted, so that one can be replaced.
 	SecretFile string `yaml:"secretFile,omitempty" example:"harbor.secret"`
@@ -21,13 +21,13 @@ type Receiver struct {
 	OIDC *OIDC `yaml:"oidc,omitempty"`
 }
 
-// OIDC says which signed tokens are accepted in the Authorization header.
+// OIDC is what a signed token in the Authorization header must have.
 type OIDC struct {
 	// KeysFile has the issuer's public keys (JWKS), which the server never fetches.
 	KeysFile string `yaml:"keysFile" example:"google-keys.json"`
 	// Audience must be the token's aud.
 	Audience string `yaml:"audience" example:"tidewaiter"`
-	// Email is the service account whose token it must be.
+	// Email is the service account that the token must name.
 	Email string `yaml:"email" example:"pusher@project.iam.gserviceaccount.com"`
 	// Issuer must be the token's iss; this is the default.
 	Issuer string `yaml:"issuer,omitempty" example:"https://accounts.google.com"`
