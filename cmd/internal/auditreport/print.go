@@ -28,18 +28,18 @@ var pages = template.Must(template.New("report").Funcs(template.FuncMap{
 	"quantity": func(n int, one string) string { return table.Quantity(n, one) },
 }).Parse(page))
 
-// HTML writes a page in one file, without scripts.
+// HTML writes the report as one HTML file without scripts.
 func (r *Report) HTML(out io.Writer) error { return pages.Execute(out, r) }
 
-// columns of the CSV. The first one says what a line is: report, policy, cluster, ran, tagMoved,
+// columns of the CSV. The first one is the kind of line: report, policy, cluster, ran, tagMoved,
 // exception or notKnown.
 var columns = []string{
 	"record", "cluster", "namespace", "workload", "container", "image", "digest", "platform", "from", "until", "endUnseen", "unseen",
 	"verifiedFirst", "signersFirst", "verifiedLast", "signersLast", "policies", "sbom", "admission", "before", "by", "note",
 }
 
-// CSV writes a line for each part of the report. Cells that a spreadsheet would compute have an
-// apostrophe before them.
+// CSV writes a line for each part of the report. Cells that a spreadsheet would compute begin with
+// an apostrophe.
 func (r *Report) CSV(out io.Writer) error {
 	w := csv.NewWriter(out)
 	line := func(cells map[string]string) {
@@ -79,7 +79,7 @@ func (r *Report) CSV(out io.Writer) error {
 	return w.Error()
 }
 
-// cell is a text as a line of CSV has it.
+// cell returns a text for a cell of CSV: on one line, and never a formula.
 func cell(s string) string {
 	if s = printable.Line(s, 0); s != "" && strings.ContainsRune("=+-@", rune(s[0])) {
 		return "'" + s
@@ -98,7 +98,7 @@ func short(digest string) string {
 	return strings.TrimPrefix(reference.ShortDigest(digest), "sha256:")
 }
 
-// about says what the report is about.
+// about returns a text with the clusters and the namespace that the report is about.
 func (r *Report) about() string {
 	where := "all clusters"
 	if r.Cluster != "" {
@@ -110,7 +110,7 @@ func (r *Report) about() string {
 	return where
 }
 
-// verdictCounts are the verdicts at the end, with how many stretches had each.
+// verdictCounts returns a text with the verdicts at the end, and the number of stretches with each.
 func (r *Report) verdictCounts() string {
 	var all []string
 	for _, v := range slices.Sorted(maps.Keys(r.Summary.Verdicts)) {
@@ -119,7 +119,7 @@ func (r *Report) verdictCounts() string {
 	return cmp.Or(strings.Join(all, ", "), table.None)
 }
 
-// Text writes a page for a terminal.
+// Text writes the report for a terminal.
 func (r *Report) Text(out io.Writer) error {
 	s := &r.Summary
 	fmt.Fprintf(out, "What ran in %s from %s to %s\n", printable.Line(r.about(), 0), stamp(r.From), stamp(r.Until))
@@ -167,5 +167,5 @@ func (r *Report) Text(out io.Writer) error {
 	return err
 }
 
-// minute is a time as a table has room for it.
+// minute returns a time without seconds, as tables show it.
 func minute(t metav1.Time) string { return t.UTC().Format("2006-01-02 15:04") }

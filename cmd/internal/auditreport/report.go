@@ -1,7 +1,7 @@
-// Package auditreport makes the report of what ran in a time for an auditor, from records of it. A
-// report depends on the records alone: it has neither the time at which it was made nor anything
-// that happened after its end, and everything in it is sorted. So the same question gives the same
-// bytes.
+// Package auditreport makes an auditor's report of what ran in a period, from the server's records.
+// A report depends only on the records: it contains neither the time at which it was made nor
+// anything that happened after the period, and everything in it is sorted. So the same request
+// always gives the same bytes.
 package auditreport
 
 import (
@@ -20,48 +20,48 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
-// Format names the form of a report.
+// Format is the format of a report.
 const Format = "tidewaiter.dev/report/v1"
 
 // Whether an image has an SBOM.
 const (
 	SBOMYes       = "Yes"
-	SBOMNoneFound = "NoneFound" // the server holds none
+	SBOMNoneFound = "NoneFound" // the server has none
 	SBOMUnknown   = "Unknown"
 )
 
-// Report is what ran in a time. -o json prints it as it is.
+// Report is what ran in a period. -o json prints all fields.
 type Report struct {
 	Format string `json:"format"`
-	// From and Until are the time. Nothing in the report happened after Until.
+	// From and Until are the period. Nothing in the report happened after Until.
 	From  metav1.Time `json:"from"`
 	Until metav1.Time `json:"until"`
-	// Cluster and Namespace are set if the report is about these alone.
+	// Cluster and Namespace are set if the report is about only these.
 	Cluster   string `json:"cluster,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 	Server    Server `json:"server"`
-	// Policies are those that the server has now.
+	// Policies are the server's policies now.
 	Policies []Policy `json:"policies"`
 	Summary  Summary  `json:"summary"`
-	// Clusters are those that the server follows, if the caller may read them.
+	// Clusters are the followed clusters, if the caller may read them.
 	Clusters   []Cluster   `json:"clusters"`
 	Ran        []Ran       `json:"ran"`
 	TagsMoved  []Move      `json:"tagsMoved"`
 	Exceptions []Exception `json:"exceptions"`
-	// NotKnown says what is not known about the time.
+	// NotKnown lists what is unknown about the period.
 	NotKnown []string `json:"notKnown"`
 }
 
-// Server is what made the report.
+// Server is the server that made the report.
 type Server struct {
 	Version string `json:"version"`
-	// Revision is the newest resource version of the records of what had ended by then.
+	// Revision is the newest resource version among the records of stretches that had ended by Until.
 	Revision string `json:"revision,omitempty"`
 }
 
 // Policy is a policy that the server has.
 type Policy struct {
-	Namespace string `json:"namespace,omitempty"` // empty for one of the cluster
+	Namespace string `json:"namespace,omitempty"` // empty for a policy of the cluster
 	Name      string `json:"name"`
 	// Digest is the SHA-256 of its specification and annotations.
 	Digest string `json:"digest"`
@@ -76,10 +76,10 @@ type Summary struct {
 	Verdicts map[string]int `json:"verdicts"`
 }
 
-// Cluster is for which times it is known what ran in a cluster.
+// Cluster has the times for which it is known what ran in a cluster.
 type Cluster struct {
 	Name string `json:"name"`
-	// RecordedSince is the time from which on records are whole.
+	// RecordedSince is the time from which on records are complete.
 	RecordedSince *metav1.Time `json:"recordedSince,omitempty"`
 	// Unseen are the times in which the cluster could not be seen.
 	Unseen []clusters.Gap `json:"unseen,omitempty"`
@@ -92,20 +92,20 @@ type Ran struct {
 	Workload  string      `json:"workload"`
 	Container string      `json:"container"`
 	Image     string      `json:"image"`
-	Digest    string      `json:"digest,omitempty"` // empty if it is not known
+	Digest    string      `json:"digest,omitempty"` // empty if unknown
 	Platform  string      `json:"platform,omitempty"`
 	From      metav1.Time `json:"from"`
-	// Until is absent if it still ran at the end of the report's time.
+	// Until is absent if the image still ran at the end of the period.
 	Until *metav1.Time `json:"until,omitempty"`
-	// EndUnseen is true if it ended at an unknown time before Until.
+	// EndUnseen is true if the stretch ended at an unknown time before Until.
 	EndUnseen bool `json:"endUnseen,omitempty"`
-	// Unseen are the times in which it is not known whether it ran. One without an end lasted at
-	// the end of the report's time.
+	// Unseen are the gaps in which it is unknown whether the image ran. A gap without an end lasted
+	// until the end of the period.
 	Unseen []clusters.Gap `json:"unseen,omitempty"`
-	// First and Last are the verdicts at its beginning and end, or at those of the report's time.
+	// First and Last are the verdicts at the beginning and the end of the stretch, or of the period.
 	First Verdict `json:"verdictFirst"`
 	Last  Verdict `json:"verdictLast"`
-	// Changes is how many other verdicts are known to have begun in the time.
+	// Changes is how many other verdicts are known to have begun in the period.
 	Changes int `json:"verdictChanges,omitempty"`
 	// SBOM is Yes, NoneFound or Unknown.
 	SBOM             string `json:"sbom"`
@@ -116,7 +116,7 @@ type Ran struct {
 // Verdict is a verdict with the time at which it was found.
 type Verdict = imageruns.RunVerdict
 
-// Move is a tag that led to another image. Digest is empty if the registry no longer had it.
+// Move is a move of a tag to another image. Digest is empty if the registry no longer had the tag.
 type Move struct {
 	At        metav1.Time `json:"at"`
 	Reference string      `json:"reference"`
@@ -125,7 +125,7 @@ type Move struct {
 	By        string      `json:"by,omitempty"`
 }
 
-// Exception is an exception of a policy by which something ran.
+// Exception is an exception of a policy that let an image run.
 type Exception struct {
 	Image    string   `json:"image"`
 	Digest   string   `json:"digest,omitempty"`
@@ -136,7 +136,7 @@ type Exception struct {
 	Workloads []string `json:"workloads"`
 }
 
-// New begins a report about a time.
+// New begins a report about a period.
 func New(w imageruns.Window, cluster, namespace, version string) *Report {
 	return &Report{
 		Format: Format, From: second(w.From), Until: second(w.Until), Cluster: cluster, Namespace: namespace, Server: Server{Version: version},
@@ -150,13 +150,13 @@ func (r *Report) window() imageruns.Window {
 	return imageruns.Window{From: r.From.Time, Until: r.Until.Time}
 }
 
-// Unknown notes that something is not known.
+// Unknown adds a text to NotKnown.
 func (r *Report) Unknown(format string, args ...any) {
 	r.NotKnown = append(r.NotKnown, fmt.Sprintf(format, args...))
 }
 
-// Add adds what is recorded of a stretch, up to the end of the report's time. sbom says whether its
-// image has one.
+// Add adds the record of a stretch, up to the end of the period. sbom is whether the image has an
+// SBOM: one of the constants.
 func (r *Report) Add(run *imageruns.ImageRun, sbom string) {
 	w := r.window()
 	one := Ran{
@@ -183,7 +183,7 @@ func (r *Report) Add(run *imageruns.ImageRun, sbom string) {
 	}
 }
 
-// revise notes the resource version of a record.
+// revise raises Revision to the resource version of a record.
 func (r *Report) revise(version string) {
 	n, err := strconv.ParseInt(version, 10, 64)
 	if known, _ := strconv.ParseInt(r.Server.Revision, 10, 64); err == nil && n > known {
@@ -191,7 +191,7 @@ func (r *Report) revise(version string) {
 	}
 }
 
-// cut returns the gaps that are in the report's time, up to its end.
+// cut returns the gaps in the period, cut at its end.
 func (r *Report) cut(gaps []clusters.Gap) (all []clusters.Gap) {
 	for _, g := range gaps {
 		if g.From.After(r.Until.Time) || g.Until != nil && !g.Until.After(r.From.Time) {
@@ -207,7 +207,7 @@ func (r *Report) cut(gaps []clusters.Gap) (all []clusters.Gap) {
 	return all
 }
 
-// except notes an exception by which something ran.
+// except adds an exception that let an image run.
 func (r *Report) except(one *Ran, v Verdict) {
 	workload := one.Cluster + "/" + one.Namespace + "/" + one.Workload
 	for i := range r.Exceptions {
@@ -221,7 +221,7 @@ func (r *Report) except(one *Ran, v Verdict) {
 	r.Exceptions = append(r.Exceptions, Exception{one.Image, one.Digest, v.Policies, v.ExceptionUntil, v.Message, []string{workload}})
 }
 
-// Follow adds a cluster that the server follows; records is nil if nothing is recorded of it.
+// Follow adds a followed cluster; records is nil if the cluster has no records.
 func (r *Report) Follow(name string, records *clusters.ClusterRecords) {
 	if r.Cluster != "" && r.Cluster != name {
 		return
@@ -276,7 +276,7 @@ func (r *Report) Finish(followed bool) {
 	r.NotKnown = slices.Compact(r.NotKnown)
 }
 
-// count fills in the summary, and notes what is not known of stretches.
+// count fills in the summary, and adds what is unknown about stretches to NotKnown.
 func (r *Report) count(followed bool) {
 	workloads, digests := map[string]bool{}, map[string]bool{}
 	known := map[string]bool{}
@@ -319,7 +319,7 @@ func (r *Report) count(followed bool) {
 
 func stamp(t metav1.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// times says from when until when a gap lasted.
+// times returns a text with the beginning and the end of a gap.
 func times(g clusters.Gap) string {
 	if g.Until == nil {
 		return "from " + stamp(g.From)

@@ -25,7 +25,7 @@ func until(hour int) *metav1.Time { t := at(hour); return &t }
 
 var day = imageruns.Window{From: at(0).Time, Until: at(24).Time}
 
-// hostile is a text that is markup, a formula and a line's end.
+// hostile is a text with markup, a formula and a line break.
 const hostile = "=<script>alert(1)</script>\"\n\x1b[31m"
 
 func records() []imageruns.ImageRun {
@@ -40,7 +40,7 @@ func records() []imageruns.ImageRun {
 	signed, excepted := verdict(-5, "True"), verdict(6, "Excepted")
 	signed.Signers, signed.Policies = []string{"ann@example.com"}, []string{"release"}
 	excepted.ExceptionUntil, excepted.Policies, excepted.Message = "2026-12-01T00:00:00Z", []string{"release"}, hostile
-	// before the time, through it, and beyond it
+	// before the period, through it, and after it
 	long := run("Deployment/long", -5, nil, signed, excepted, verdict(30, "False"))
 	long.Status.Unseen = []clusters.Gap{{From: at(-3), Until: until(-2)}, {From: at(3), Until: until(4)}, {From: at(23), Until: until(26)}, {From: at(30)}}
 	gone := run("Deployment/gone", 1, until(4), verdict(1, "Unsigned"))
@@ -49,7 +49,7 @@ func records() []imageruns.ImageRun {
 	unknown := run("Pod/unknown", 2, until(3))
 	unknown.Spec.Digest = ""
 	two := run("Deployment/long", 2, nil, excepted)
-	two.Spec.Container, two.ResourceVersion = "sidecar", "99" // it goes on: its record may change
+	two.Spec.Container, two.ResourceVersion = "sidecar", "99" // it still runs: its record may change
 	return []imageruns.ImageRun{long, gone, unknown, two}
 }
 
@@ -83,7 +83,7 @@ func report(order []int) *Report {
 	return r
 }
 
-// The same records give the same bytes in each format, in whatever order they come.
+// The same records give the same bytes in each format, in any order.
 func TestSameBytes(t *testing.T) {
 	formats := map[string]func(*Report, io.Writer) error{"html": (*Report).HTML, "csv": (*Report).CSV, "text": (*Report).Text, "json": func(r *Report, w io.Writer) error { return json.NewEncoder(w).Encode(r) }}
 	for name, write := range formats {
@@ -103,8 +103,8 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
-// A report has nothing that happened after its end, says every gap, and never shows an unknown as a
-// no.
+// A report has nothing that happened after its end, shows every gap, and never shows an unknown as
+// a no.
 func TestReport(t *testing.T) {
 	r := report([]int{0, 1, 2, 3})
 	if got := r.Server.Revision; got != "12" {
@@ -144,8 +144,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// What happens after the end of the time changes nothing, except for the verdicts that are no
-// longer kept, which are said.
+// Later events change nothing, except for verdicts that are no longer kept, which the report
+// mentions.
 func TestLaterRecords(t *testing.T) {
 	var before, after, dropped bytes.Buffer
 	all := records()[:1]
@@ -170,7 +170,7 @@ func TestLaterRecords(t *testing.T) {
 	}
 }
 
-// What strangers wrote is neither markup, nor a formula, nor the end of a line.
+// Untrusted text becomes neither markup, nor a formula, nor a line break.
 func TestStrangersTexts(t *testing.T) {
 	var html, text, sheet bytes.Buffer
 	r := report([]int{0, 1, 2, 3})

@@ -43,7 +43,7 @@ type batch struct {
 	ended   chan ended
 	next    chan ended    // a job for a goroutine that has done another
 	left    chan struct{} // signalled when an import has left its slot
-	// known tags that no list has, which are asked for
+	// known tags that no list has, which are requested one by one
 	unlisted map[reference.Reference]bool
 
 	foreseeing sync.WaitGroup // running reads for waiting references
@@ -312,8 +312,8 @@ type slot struct {
 type slotKey struct{}
 
 // leave frees the slot for another import while the server records an item, so that one request can
-// record the items of many imports. It does so only for an item that is recorded after everything
-// that the reference leads to has been read.
+// record the items of many imports. It does so only if the importer has already read everything for
+// the reference.
 func (s *slot) leave(item *record.Item) (back func()) {
 	isLast := item.Tag != nil || item.Image != nil && slices.Contains(annotation.Known(item.Image.Annotations), s.ref.Pulled())
 	if !isLast || !s.batch.limiter.Leave(s.ref.Host) {
@@ -321,7 +321,7 @@ func (s *slot) leave(item *record.Item) (back func()) {
 	}
 	select {
 	case s.batch.left <- struct{}{}:
-	default: // a signal waits already
+	default: // the channel holds a signal already
 	}
 	return func() { s.batch.limiter.Return(s.ref.Host) }
 }

@@ -380,8 +380,8 @@ func TestImportWaitsForARegistryThatCounts(t *testing.T) {
 	}
 }
 
-// TestARefusedReferenceKeepsNobodyWaiting: a reference that is always refused, while others are
-// answered, is given up and delays no others.
+// TestARefusedReferenceKeepsNobodyWaiting: if a registry always refuses one reference and answers
+// others, the reference is given up and delays no others.
 func TestARefusedReferenceKeepsNobodyWaiting(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{429, 503} {

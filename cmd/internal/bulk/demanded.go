@@ -19,8 +19,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 )
 
-// DemandedBy has the demands of policies: of the server that an import is for, or of a data
-// directory. A dry run contacts no server and its findings are not judged, so nothing is demanded.
+// DemandedBy has the demands of the policies of a server or of a data directory. A dry run contacts
+// no server and judges nothing, so it has no demands.
 type DemandedBy struct {
 	set     *policy.Set
 	unknown bool // the server does not show its policies, so everything may be demanded

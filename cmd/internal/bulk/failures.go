@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 )
 
-// failures is the file of --failures: a line for each reference to try again, as -f reads it. The
-// new file replaces an old one when the run ends. So a killed run leaves the old file, which it may
-// have read its references from. A nil *failures discards everything.
+// failures is the file of --failures. It has a line, in the form of -f, for each reference to try
+// again. The new file replaces an old one when the run ends. So a killed run leaves the old file,
+// from which it may have read its references. A nil *failures discards everything.
 type failures struct {
 	path string
 	file *os.File // beside path, or at it if that is not a regular file, such as a pipe

@@ -19,7 +19,7 @@ type host struct {
 
 	answered bool // the registry has answered at least once
 	// round grows with each failure of the registry. A failed job that began in an earlier round ran
-	// beside the job whose failure was counted, so it does not count as a further failure.
+	// in parallel to the job whose failure was counted, so it is not counted again.
 	round       int
 	silences    int       // failures to answer, in a row
 	silentSince time.Time // the first of them

@@ -21,7 +21,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 )
 
-// MaxAway is how long an import waits for an API server that has answered before and does not now.
+// MaxAway is how long an import waits for an API server that has answered before and no longer
+// does.
 const MaxAway = 5 * time.Minute
 
 // APIRetry makes an import wait for its API server. It does not wait for a server that has never

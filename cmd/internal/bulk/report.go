@@ -128,8 +128,8 @@ func (r *report) Add(reference string, result *importer.Result, err error) {
 	})
 }
 
-// gone reports that the registry neither lists nor has a tag that was imported before. That is now
-// known, and no failure.
+// gone reports that the registry neither lists nor has a tag that was imported before. This is a
+// result, not a failure.
 func (r *report) gone(reference string, result *importer.Result, why error) {
 	r.progress.Done(func() {
 		r.warnOf(reference, result)

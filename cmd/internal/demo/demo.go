@@ -1,5 +1,5 @@
-// Package demo shows Tidewaiter at work: a registry with images that are signed, unsigned and
-// tampered with, and a server that the registry tells of each push.
+// Package demo shows Tidewaiter at work: it starts a registry, pushes signed, unsigned and tampered
+// images to it, and starts a server, which the registry notifies of each push.
 package demo
 
 import (
@@ -26,8 +26,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures"
 )
 
-// Run shows it all in dir, and prints what it does. With once it then ends; without, it goes on
-// until ctx is done.
+// Run runs the demo in dir, and prints each step. With once, it ends after the last step; otherwise
+// it runs until ctx is done.
 func Run(ctx context.Context, dir string, once bool, out io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -98,8 +98,8 @@ Ctrl-C stops both and removes their files.
 	})
 }
 
-// showPushes pushes the demo's images, and waits until each is there with its tag and its verdict.
-// It returns the reference of the last.
+// showPushes pushes the demo's images, and waits until each is stored with its tag and its verdict.
+// It returns the reference of the last one.
 func showPushes(ctx context.Context, out io.Writer, registry *Registry, signer *Signer, config *restclient.Config) (reference string, err error) {
 	images, err := imageclient.New(config)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/registrytest/sample"
 )
 
-// Registry is a registry on loopback that lives in memory and reports pushes to it.
+// Registry is a registry in memory, on loopback. It reports the pushes that it receives.
 type Registry struct {
 	*notifier
 	Host   string
@@ -55,8 +55,8 @@ type demoPush struct {
 	tag   string // repository:tag
 	about string // for people
 	image demoImage
-	// signed is what was signed under this name: the image, or another that was replaced
-	// by the image, or nothing.
+	// signed is what the signature under this name is for: the image, an earlier image that it has
+	// replaced, or nil for no signature.
 	signed  partial.Describable
 	verdict string // the expected verdict
 }
@@ -66,8 +66,7 @@ type demoImage interface {
 	partial.Describable
 }
 
-// Pushes returns a signed image, one that nobody signed, and one that was changed
-// after it was signed.
+// Pushes returns a signed image, an unsigned one, and one that was changed after it was signed.
 func Pushes() ([]demoPush, error) {
 	lighthouse, err1 := sample.MultiPlatform(sample.Spec{Name: "lighthouse", Layers: 4}, true, "linux/amd64", "linux/arm64")
 	buoy, err2 := sample.New(sample.Spec{Name: "buoy"})

@@ -25,7 +25,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/payload"
 )
 
-// Signer signs as cosign does, with a key that lives as long as the demo.
+// Signer signs as cosign does, with a key that exists only during the demo.
 type Signer struct{ key *ecdsa.PrivateKey }
 
 // NewSigner returns a signer with a new key.
@@ -59,9 +59,9 @@ spec:
 `, scope), 0o600)
 }
 
-// Sign signs a digest and stores the signature where clients look for it beside image:
-// under the tag sha256-<hex>.sig. If signed is not the digest of image, somebody has
-// changed the image after it was signed.
+// Sign signs a digest and stores the signature where clients look for it beside image: under the
+// tag sha256-<hex>.sig. If signed is not the digest of image, the image looks as if it was changed
+// after it was signed.
 func (s *Signer) Sign(repository name.Repository, signed, image v1.Hash) error {
 	signer, err := signature.LoadECDSASigner(s.key, crypto.SHA256)
 	if err != nil {

@@ -32,20 +32,20 @@ import (
 // Name is the name of the account, of its role and of their binding.
 const Name = "tidewaiter-follower"
 
-// verbs are what the account may do.
+// verbs are the account's verbs.
 var verbs = []string{"list", "watch"}
 
-// Account is an account in a cluster that is to be followed.
+// Account is the account in a cluster that a server will follow.
 type Account struct {
-	// Admin reaches the cluster as somebody who may create the account.
+	// Admin is the configuration of a client that may create the account.
 	Admin *restclient.Config
-	// Namespace is where the account is.
+	// Namespace is the account's namespace.
 	Namespace string
-	// Kinds are what the account may list and watch.
+	// Kinds are the resources that the account may list and watch.
 	Kinds []schema.GroupResource
 }
 
-// Find sets Kinds: pods, nodes, and those of the workloads whose group the cluster serves.
+// Find sets Kinds: pods, nodes, and the workloads whose group the cluster serves.
 func (a *Account) Find(workloads []clusters.Workload) error {
 	client, err := discovery.NewDiscoveryClientForConfig(a.Admin)
 	if err != nil {
@@ -58,7 +58,7 @@ func (a *Account) Find(workloads []clusters.Workload) error {
 	serves := func(group string) bool {
 		return slices.ContainsFunc(served.Groups, func(g metav1.APIGroup) bool { return g.Name == group })
 	}
-	// A cluster has these kinds by an APIService.
+	// An APIService may add these kinds to a cluster.
 	if serves(clusters.GroupVersion.Group) && !serves("apiregistration.k8s.io") {
 		return cli.WithHint(fmt.Errorf("%s is a tidewaiter server, and no cluster", a.Admin.Host), "--kubeconfig names the file with the cluster's context")
 	}
@@ -71,7 +71,7 @@ func (a *Account) Find(workloads []clusters.Workload) error {
 	return nil
 }
 
-// KindNames are the kinds as kubectl names them.
+// KindNames returns the names of the kinds in kubectl.
 func (a *Account) KindNames() []string {
 	names := make([]string, len(a.Kinds))
 	for i, kind := range a.Kinds {
@@ -80,7 +80,7 @@ func (a *Account) KindNames() []string {
 	return names
 }
 
-// needed are the rights that Create needs.
+// needed returns the rights that Create needs.
 func (a *Account) needed() []authorizationv1.ResourceAttributes {
 	all := []authorizationv1.ResourceAttributes{{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Namespace: a.Namespace}}
 	for _, verb := range []string{"create", "patch"} {
@@ -88,10 +88,10 @@ func (a *Account) needed() []authorizationv1.ResourceAttributes {
 			authorizationv1.ResourceAttributes{Verb: verb, Group: rbacv1.GroupName, Resource: "clusterroles"},
 			authorizationv1.ResourceAttributes{Verb: verb, Group: rbacv1.GroupName, Resource: "clusterrolebindings"})
 	}
-	return append(all, a.reads()...) // nobody may grant what they lack
+	return append(all, a.reads()...) // a user cannot grant rights that the user lacks
 }
 
-// reads are the rights of the account.
+// reads returns the rights of the account.
 func (a *Account) reads() (all []authorizationv1.ResourceAttributes) {
 	for _, kind := range a.Kinds {
 		for _, verb := range verbs {
@@ -101,7 +101,8 @@ func (a *Account) reads() (all []authorizationv1.ResourceAttributes) {
 	return all
 }
 
-// missing asks the cluster which of some rights a caller lacks, and returns these in words.
+// missing returns, in words, the rights that a caller lacks by the cluster's
+// SelfSubjectAccessReviews.
 func missing(ctx context.Context, caller *restclient.Config, rights []authorizationv1.ResourceAttributes) (lacks []string, err error) {
 	client, err := typedauthorizationv1.NewForConfig(caller)
 	if err != nil {
@@ -154,7 +155,7 @@ func (a *Account) Missing(ctx context.Context) ([]string, error) {
 	return lacks, nil
 }
 
-// Create makes the account, or brings it up to date, and returns a token for it, and its end.
+// Create creates or updates the account, and returns a token for it with its expiry.
 func (a *Account) Create(ctx context.Context, duration time.Duration) (token string, end time.Time, err error) {
 	accounts, err := typedcorev1.NewForConfig(a.Admin)
 	if err != nil {
@@ -190,13 +191,14 @@ func (a *Account) Create(ctx context.Context, duration time.Duration) (token str
 	return granted.Status.Token, granted.Status.ExpirationTimestamp.Time, nil
 }
 
-// Bounds on how long a new role takes to be in force.
+// Bounds of the wait until a new role is in force.
 const (
 	lookEvery = 100 * time.Millisecond
 	lookFor   = 10 * time.Second
 )
 
-// Unseen returns what the account with a token cannot read, once the cluster knows its role.
+// Unseen returns the resources that the account cannot read with a token, after the role is in
+// force.
 func (a *Account) Unseen(ctx context.Context, token string) (lacks []string, err error) {
 	caller := restclient.AnonymousClientConfig(a.Admin)
 	caller.BearerToken = token
@@ -211,7 +213,7 @@ func (a *Account) Unseen(ctx context.Context, token string) (lacks []string, err
 	return lacks, err
 }
 
-// Commands are what makes the account, for somebody who may.
+// Commands returns the commands that create the account, for a user who may.
 func (a *Account) Commands(kubectl string) string {
 	return fmt.Sprintf(`%[1]s create serviceaccount %[2]s -n %[3]s
 %[1]s create clusterrole %[2]s --verb=%[4]s --resource=%[5]s

@@ -11,10 +11,11 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 )
 
-// User is what a kubeconfig calls the account.
+// User is the account's name in a kubeconfig.
 const User = "follower"
 
-// Kubeconfig is a kubeconfig with the account's token alone. context is what its context is called.
+// Kubeconfig returns a kubeconfig with the account's token and nothing else. context is the name of
+// its context.
 func Kubeconfig(of *clientcmdapi.Cluster, context, token string) ([]byte, error) {
 	config := clientcmdapi.NewConfig()
 	config.Clusters[context] = &clientcmdapi.Cluster{
@@ -31,8 +32,8 @@ func Kubeconfig(of *clientcmdapi.Cluster, context, token string) ([]byte, error)
 	return clientcmd.Write(*config)
 }
 
-// CheckReplaced fails if a file is there that is not the account's kubeconfig for a server: one of
-// a person, or one for another cluster.
+// CheckReplaced fails if path is a file other than the account's kubeconfig for a server: for
+// instance, a person's kubeconfig, or one for another cluster.
 func CheckReplaced(path, server string) error {
 	config, err := clientcmd.LoadFromFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,5 +1,5 @@
-// Package meanings says in prose what the words mean that the API, the tables and the console use
-// for verdicts and reasons, and what a person can do about each.
+// Package meanings explains the words for verdicts and reasons in the API, the tables and the
+// console, and what a person can do about each.
 package meanings
 
 import (
@@ -20,17 +20,18 @@ const (
 	Import  = "import reason" // why the import of a reference failed
 )
 
-// Meaning is what one word means.
+// Meaning is the meaning of one word.
 type Meaning struct {
 	Word string `json:"word"`
 	Kind string `json:"kind"`
-	// Means is what is the case, in one or two sentences.
+	// Means explains the word in one or two sentences.
 	Means string `json:"means"`
 	// Next is what to do; "" if there is nothing to do.
 	Next string `json:"next,omitempty"`
 }
 
-// Of returns the meanings of a word, whatever its case: DigestMismatch is a reason of two kinds.
+// Of returns the meanings of a word, in upper or lower case. It may have several: DigestMismatch is
+// a reason of two kinds.
 func Of(word string) (all []Meaning) {
 	for _, m := range All() {
 		if strings.EqualFold(m.Word, word) {
@@ -62,7 +63,7 @@ func ofKind[Word ~string](kind string, words []meaning[Word]) (all []Meaning) {
 	return all
 }
 
-// meaning is a Meaning whose kind its list has.
+// meaning is a Meaning without its kind, which its list determines.
 type meaning[Word ~string] struct {
 	word        Word
 	means, next string

@@ -13,8 +13,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 )
 
-// constants returns the values of the string constants of the package in dir whose names begin with
-// prefix and whose types, if they have one, are named Reason.
+// constants returns the values of string constants of the package in dir. Their names begin with
+// prefix, and their type, if they have one, is named Reason.
 func constants(t *testing.T, dir, prefix string) (values []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -52,7 +52,7 @@ func constants(t *testing.T, dir, prefix string) (values []string) {
 	return values
 }
 
-// Every reason that the packages declare, and every verdict, has one meaning of its kind.
+// Every declared reason, and every verdict, has exactly one meaning of its kind.
 func TestEveryWordHasAMeaning(t *testing.T) {
 	declared := map[string][]string{
 		Verdict: verdicts.All,

@@ -30,7 +30,7 @@ type Migration struct {
 	// DataDir is the data directory to read, or to make.
 	DataDir string
 	Etcd    etcd.Options
-	// Out receives a report of what was done and what to do next.
+	// Out receives a report of the results and the next steps.
 	Out io.Writer
 }
 
@@ -59,7 +59,7 @@ func (m *Migration) open(ctx context.Context, write bool) (*etcd.Store, error) {
 	return store, nil
 }
 
-// still is so long a maintenance interval that nothing expires or is compacted while a database is
+// still is a maintenance interval so long that nothing expires or is compacted while a database is
 // compared with a store.
 const still = 1000 * time.Hour
 
@@ -140,8 +140,8 @@ func pushes(ctx context.Context, d *db.DB) (jobs, keys int, err error) {
 	return jobs, int(n), err
 }
 
-// FromEtcd makes the data directory an independent database with the contents of etcd. It may be a
-// copy of etcd already. No server may have it open.
+// FromEtcd makes the data directory an independent database with the contents of etcd. The
+// directory may be a copy of etcd already. No server may have it open.
 func (m *Migration) FromEtcd(ctx context.Context) error {
 	store, err := m.open(ctx, false)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package registryplan writes what a registry may delete for people, and as commands for the
-// programs with which people delete.
+// Package registryplan prints which manifests may be deleted from registries: as text for people,
+// and as commands of common tools.
 package registryplan
 
 import (
@@ -14,10 +14,10 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 )
 
-// Formats are the formats of a plan that are commands.
+// Formats are the formats with commands.
 var Formats = []string{"crane", "regctl", "harbor"}
 
-// Commands writes the plan as commands for a shell, in one of Formats.
+// Commands writes the plan as shell commands, in one of Formats.
 func Commands(p *prune.Plan, w io.Writer, format string) error {
 	out := bufio.NewWriter(w) // it keeps its first error for Flush
 	fmt.Fprintf(out, "#!/bin/sh\n# What %s may delete, as of %s. Read it before you run it.\nset -eu\n", p.Registry, p.AsOf.Format(time.RFC3339))
@@ -30,7 +30,7 @@ func Commands(p *prune.Plan, w io.Writer, format string) error {
 			fmt.Fprintln(out, command(format, r.Repository, image.Digest))
 		}
 		if format == "harbor" {
-			continue // it deletes what is attached with the image
+			continue // Harbor deletes attached artifacts with the image
 		}
 		for _, digest := range r.Attached {
 			fmt.Fprintln(out, command(format, r.Repository, digest))
@@ -39,7 +39,7 @@ func Commands(p *prune.Plan, w io.Writer, format string) error {
 	return out.Flush()
 }
 
-// Print writes how much of each repository may be deleted, for people.
+// Print writes for people how much of each repository may be deleted.
 func Print(p *prune.Plan, w io.Writer) error {
 	for _, text := range p.Warnings {
 		if _, err := fmt.Fprintf(w, "Warning: %s\n", text); err != nil {
@@ -56,7 +56,7 @@ func Print(p *prune.Plan, w io.Writer) error {
 	return t.Print(w)
 }
 
-// command is the command that deletes a manifest.
+// command returns the command that deletes a manifest.
 func command(format, repository, digest string) string {
 	switch format {
 	case "regctl":
@@ -64,7 +64,7 @@ func command(format, repository, digest string) string {
 	case "harbor":
 		host, path, _ := strings.Cut(repository, "/")
 		project, name, _ := strings.Cut(path, "/")
-		// Harbor wants the slashes in a repository's name encoded twice.
+		// Harbor requires the slashes in a repository's name to be encoded twice.
 		at := "https://" + host + "/api/v2.0/projects/" + url.PathEscape(project) + "/repositories/" + url.PathEscape(url.PathEscape(name)) + "/artifacts/" + digest
 		return "curl --fail --silent --show-error --netrc --request DELETE " + cli.Quote(at)
 	}

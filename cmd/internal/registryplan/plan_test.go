@@ -12,8 +12,8 @@ import (
 
 func digest(n int) string { return fmt.Sprintf("sha256:%064x", n) }
 
-// Commands delete an index before what it lists, and nothing that is kept, or that something that
-// is kept needs.
+// Commands delete an index before the images that it lists. They delete nothing that is kept or
+// that a kept image needs.
 func TestCommands(t *testing.T) {
 	p := prune.NewPlan("r.example.com", time.Unix(1700000000, 0))
 	p.Warnings = append(p.Warnings, "cluster prod is away")
