@@ -38,7 +38,7 @@ func (e *CorruptError) Error() string {
 		return fmt.Sprintf("database file %s is damaged (%s): it is a copy of what etcd has; stop the server and start it with another --data-dir, which it fills from etcd", e.Path, e.Detail)
 	}
 	return fmt.Sprintf("database file %s is damaged (%s): stop the server, keep the file, and restore a backup; "+
-		"\"sqlite3 FILE .recover\" saves what is readable", e.Path, e.Detail)
+		"\"sqlite3 FILE .recover\" saves the readable parts", e.Path, e.Detail)
 }
 func (e *CorruptError) Unwrap() error { return e.Err }
 

@@ -257,7 +257,7 @@ func (b *builder) exceptions(p *Policy, written []Exception) error {
 		}{{"by", w.By, maxExceptedBy}, {"reason", w.Reason, maxExceptionReason}} {
 			switch {
 			case strings.TrimSpace(text.value) == "":
-				return b.fail(at+"."+text.field, "is required: an exception says by whom it is, and why")
+				return b.fail(at+"."+text.field, "is required: an exception names its author and its reason")
 			case len(text.value) > text.most || printable.Line(text.value, 0) != text.value:
 				return b.fail(at+"."+text.field, "must be one line of at most %d bytes that can be printed", text.most)
 			}
@@ -621,7 +621,7 @@ func (b *builder) extensions(at string, written []FulcioExtension) (all []sigsto
 			return nil, b.fail(item+".name", "is %q: write the issuer in oidcIssuer or issuerRegExp", x.Name)
 		case !slices.Contains(sigstore.ExtensionNames, x.Name):
 			near, _ := nearest.Of(x.Name[:min(len(x.Name), maxAnnotation)], sigstore.ExtensionNames)
-			return nil, b.fail(item+".name", "is %.64q, which is no extension of Fulcio; did you mean %s? Known are %s", x.Name, near, strings.Join(sigstore.ExtensionNames, ", "))
+			return nil, b.fail(item+".name", "is %.64q, which is not an extension of Fulcio; did you mean %s? Known are %s", x.Name, near, strings.Join(sigstore.ExtensionNames, ", "))
 		case slices.ContainsFunc(all, func(other sigstore.Extension) bool { return other.Name == x.Name }):
 			return nil, b.fail(item+".name", "%q appears twice", x.Name)
 		case (x.Value == "") == (x.ValueRegExp == ""):

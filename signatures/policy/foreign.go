@@ -25,7 +25,7 @@ type format struct {
 // formats are looked at in this order.
 var formats = []format{
 	{groups: []string{"policy.sigstore.dev"}, kinds: []string{"TrustRoot"},
-		is: "a TrustRoot of sigstore's policy-controller", say: "write what it holds into a trusted_root.json, and name that file in trustedRootPath"},
+		is: "a TrustRoot of sigstore's policy-controller", say: "write its content to a trusted_root.json, and name that file in trustedRootPath"},
 	{groups: []string{"policy.sigstore.dev"},
 		is: "a policy of sigstore's policy-controller", say: "its images are scopes here, its authorities rootOfTrust"},
 	{groups: []string{"kyverno.io"}, kinds: []string{"PolicyException"},
@@ -41,7 +41,7 @@ var formats = []format{
 	{groups: []string{"policies.kubewarden.io"}, keys: []string{"allOf", "anyOf"},
 		is: "a policy of Kubewarden", say: "the images of its signatures are scopes here, their keys and issuers rootOfTrust"},
 	{groups: []string{"binaryauthorization.cnrm.cloud.google.com"}, keys: []string{"defaultAdmissionRule", "admissionWhitelistPatterns", "clusterAdmissionRules", "gkePolicy"},
-		is: "a policy of Google's Binary Authorization", say: "attestations that are kept in Google Cloud are not read here; sign the images in their registry, and write who signs into rootOfTrust"},
+		is: "a policy of Google's Binary Authorization", say: "attestations that are kept in Google Cloud are not read here; sign the images in their registry, and name the signers in rootOfTrust"},
 	{keys: []string{"trustPolicies"},
 		is: "a policy of notation (trustpolicy.json)", say: "its registryScopes are scopes here, its trustStores and trustedIdentities the policyType Notary"},
 	{keys: []string{"default", "transports"},

@@ -30,7 +30,7 @@ var columns = []metav1.TableColumnDefinition{
 	{Name: "Covers", Type: "string", Description: "How many stored images it judged, when they were counted last."},
 	{Name: "Age", Type: "string", Description: "Time since the object was created."},
 	{Name: "Signed Identity", Type: "string", Priority: 1, Description: "How the name in a signature must relate to the image."},
-	{Name: "Alternatives", Type: "string", Priority: 1, Description: "The group of policies of which an image need meet only one."},
+	{Name: "Alternatives", Type: "string", Priority: 1, Description: "The policy's group: an image must meet only one policy of a group."},
 	{Name: "Exceptions", Type: "string", Priority: 1, Description: "How many exceptions are in force, and when the next of them ends."},
 	{Name: "File", Type: "string", Priority: 1, Description: "The file that it is read from; change it there."},
 }

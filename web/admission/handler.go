@@ -140,7 +140,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, cluster string) 
 				return // the caller has left
 			}
 			h.warnings.Warn("failed", "A pod cannot be judged on admission; the API server's failurePolicy decides", "cluster", cluster, "namespace", in.request.Namespace, "err", err)
-			http.Error(w, "reading what is known about the pod's images failed; the server's log says why", http.StatusInternalServerError)
+			http.Error(w, "the stored data about the pod's images could not be read; the server's log has the reason", http.StatusInternalServerError)
 			return
 		}
 		decision = h.decide(answer, cluster, in, found).String()

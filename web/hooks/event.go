@@ -97,16 +97,16 @@ func (rc *receiver) explain(reason string, e push.Event) string {
 			text = fmt.Sprintf("it reports %s, which is neither a push nor a deletion", e.Action)
 		}
 	case reasonMediaType:
-		text = "it reports something of media type " + e.MediaType + ", which is no manifest"
+		text = "it reports something of media type " + e.MediaType + ", which is not a manifest"
 	case reasonHost:
 		text = "it reports the registry " + e.Host + ", which the receiver's hosts do not name"
 		if e.Host == "" {
-			text = "it does not say which of the receiver's hosts it is from"
+			text = "it does not name one of the receiver's hosts"
 		}
 	case reasonRepository:
-		text = "it reports the repository " + e.Repository + ", which the receiver's repositories do not cover, or which is no repository's name"
+		text = "it reports the repository " + e.Repository + ", which the receiver's repositories do not cover, or which is not a valid name"
 	case reasonReference:
-		text = "it reports a push without a tag or a digest that could be asked for"
+		text = "it reports a push without a tag or a digest to import"
 	}
 	return printable.Line(text, maxWhy)
 }

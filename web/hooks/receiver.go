@@ -73,7 +73,7 @@ func Validate(r Receiver) error {
 		}
 	}
 	if v.oneHost && len(r.Hosts) > 1 {
-		add("hosts must have one entry: events of type %s do not say which registry they are from", r.Type)
+		add("hosts must have one entry: events of type %s do not name their registry", r.Type)
 	}
 	for _, p := range r.Repositories {
 		if err := reference.CheckPathPattern(p); err != nil {

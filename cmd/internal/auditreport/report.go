@@ -299,7 +299,7 @@ func (r *Report) count(followed bool) {
 		}
 		if followed && !known[one.Cluster] {
 			known[one.Cluster] = true
-			r.Unknown("cluster %s is no longer followed: for which times its records are whole is not known", one.Cluster)
+			r.Unknown("cluster %s is no longer followed, so it is unknown for which times its records are complete", one.Cluster)
 		}
 	}
 	delete(digests, "")

@@ -297,7 +297,7 @@ func (b *batch) do(ctx context.Context, e *ended) {
 				return nil
 			})
 			if err != nil && ctx.Err() == nil {
-				e.warnings = append(e.warnings, fmt.Sprintf("%s: tags that were imported before, and are no longer listed, are not asked for: %v", e.Ref.Name(), err))
+				e.warnings = append(e.warnings, fmt.Sprintf("%s: tags that were imported before and are no longer listed are not requested: %v", e.Ref.Name(), err))
 			}
 		}
 	}

@@ -40,11 +40,11 @@ func CheckReplaced(path, server string) error {
 		return nil
 	}
 	if err != nil || len(config.AuthInfos) != 1 || config.AuthInfos[User] == nil {
-		return cli.WithHint(fmt.Errorf("%s is there, and is not a follower's kubeconfig", path), "--name NAME has the kubeconfig written to NAME.kubeconfig")
+		return cli.WithHint(fmt.Errorf("%s exists and is not a follower's kubeconfig", path), "to write the kubeconfig to NAME.kubeconfig, add --name NAME")
 	}
 	for _, cluster := range config.Clusters {
 		if cluster.Server != server {
-			return cli.WithHint(fmt.Errorf("%s is for another cluster, %s", path, cluster.Server), "--name NAME calls this one otherwise; if it is the same cluster at a new address, delete the file")
+			return cli.WithHint(fmt.Errorf("%s is for another cluster, %s", path, cluster.Server), "to give this cluster another name, add --name NAME; if it is the same cluster at a new address, delete the file")
 		}
 	}
 	return nil

@@ -112,7 +112,7 @@ func (m *Migration) to(ctx context.Context, store truth.Store) error {
 	if errors.Is(err, migrate.ErrDiffers) {
 		return cli.WithHint(fmt.Errorf("etcd has something else below %s: %w", m.Etcd.Prefix, err), "give an empty --etcd-prefix, and stop all servers that use it")
 	} else if err != nil {
-		return cli.WithHint(err, "run it again: what is written stays")
+		return cli.WithHint(err, "run it again: it continues after the keys that are written")
 	}
 	keys, err := migrate.Verify(ctx, source, store)
 	if err != nil {

@@ -342,7 +342,7 @@ func (s *ImageRecordSpec) Validate() (errs field.ErrorList) {
 	items := field.NewPath("spec", "items")
 	switch n := len(s.Items); {
 	case n == 0:
-		return field.ErrorList{field.Required(items, "what registries said")}
+		return field.ErrorList{field.Required(items, "images, tags or questions")}
 	case n > MaxItems:
 		return field.ErrorList{field.TooMany(items, n, MaxItems)}
 	}
@@ -392,7 +392,7 @@ func (seen *Tag) validate(at *field.Path) (errs field.ErrorList) {
 		errs = append(errs, field.Invalid(at.Child("digest"), seen.Digest, "must be a digest"))
 	}
 	if seen.Asked && (seen.Absent || seen.Digest != "" || seen.Reason != "") {
-		errs = append(errs, field.Invalid(at.Child("asked"), true, "what is asked for is not known"))
+		errs = append(errs, field.Invalid(at.Child("asked"), true, "a question has no digest, reason or absence"))
 	}
 	if seen.Absent && seen.Digest != "" {
 		errs = append(errs, field.Invalid(at.Child("absent"), true, "a tag that leads to a digest is there"))

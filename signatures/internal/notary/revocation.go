@@ -100,7 +100,7 @@ func parseList(der []byte) (*List, error) {
 	}
 	l := &List{crl: parsed}
 	if !parsed.ThisUpdate.Before(parsed.NextUpdate) {
-		return nil, fmt.Errorf("%s does not say until when it holds (nextUpdate), so it could be any age", l)
+		return nil, fmt.Errorf("%s has no end (nextUpdate), so it could be any age", l)
 	}
 	for _, x := range parsed.Extensions {
 		switch {
@@ -213,7 +213,7 @@ func (t Trust) Older(before Trust) error {
 			}
 		}
 		if newest != nil && had.newer(newest) {
-			return fmt.Errorf("%s is older than the one before it, of %s: somebody may have sent an old list again, in which later revocations are missing", newest, had.crl.ThisUpdate.UTC().Format(time.RFC3339))
+			return fmt.Errorf("%s is older than the one before it, of %s: an old list without later revocations may have been sent again", newest, had.crl.ThisUpdate.UTC().Format(time.RFC3339))
 		}
 	}
 	return nil
@@ -287,7 +287,7 @@ func (byLists) RoundTrip(*http.Request) (*http.Response, error) { return nil, er
 func (b byLists) ValidateContext(ctx context.Context, o revocation.ValidateContextOptions) ([]*result.CertRevocationResult, error) {
 	q, ok := ctx.Value(questionKey{}).(*question)
 	if !ok {
-		return nil, errors.New("nobody asked")
+		return nil, errors.New("a revocation check outside of Verify")
 	}
 	results, err := b.validate(ctx, o, q)
 	if err != nil {

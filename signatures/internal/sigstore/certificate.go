@@ -242,7 +242,7 @@ func verifyChain(material root.TrustedMaterial, leaf *x509.Certificate, at time.
 	case len(names) == 0:
 		return errors.New("the policy names no CA")
 	}
-	return fmt.Errorf("it was issued by none of %s", strings.Join(names, ", "))
+	return fmt.Errorf("none of %s issued it", strings.Join(names, ", "))
 }
 
 // outside returns an error if the trusted root trusts the CA only until before a time, or from

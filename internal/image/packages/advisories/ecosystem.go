@@ -97,7 +97,7 @@ func (e ecosystem) is(p *packageurl.PackageURL, release string) (is bool, unknow
 	case e.namespaces == nil:
 		return true, ""
 	case p.Namespace == "":
-		return true, "its package URL does not say the distribution"
+		return true, "its package URL does not name the distribution"
 	case !slices.Contains(e.namespaces, p.Namespace):
 		return false, ""
 	case release == "":
@@ -107,7 +107,7 @@ func (e ecosystem) is(p *packageurl.PackageURL, release string) (is bool, unknow
 	case release:
 		return true, ""
 	case "":
-		return true, "its package URL does not say the release of " + p.Namespace
+		return true, "its package URL does not name the release of " + p.Namespace
 	}
 	return false, ""
 }

@@ -40,7 +40,7 @@ func NewSet() *Set {
 
 var errFull = fmt.Errorf("the advisories have more than %d packages, versions and events", maxElements)
 
-var errStreams = errors.New("it is about streams of updates alone, such as Ubuntu:Pro, and SBOMs do not tell whether an image has them")
+var errStreams = errors.New("it is only about streams of updates, such as Ubuntu:Pro, and SBOMs do not show whether an image has them")
 
 // Add adds an advisory, unless it is withdrawn. An error gives the reason why it is unknown, for
 // all images or for some, whether they are affected.
