@@ -19,7 +19,7 @@ import (
 type outcome struct {
 	by *policy.Policy // nil if no policy can be chosen
 	annotation.Verdict
-	says    int  // how informative the verdict is, as in met
+	rank    int  // how informative the verdict is, as in met
 	byIndex bool // an index meets the policy for the image
 }
 
@@ -48,7 +48,7 @@ func (r required) ids(so func(outcome) bool) (ids []string) {
 func (r required) best() annotation.Verdict {
 	order := []string{verdicts.Unsigned, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.VerifiedTrue}
 	best := slices.MaxFunc(r, func(a, b outcome) int {
-		return cmp.Or(cmp.Compare(slices.Index(order, a.Verified), slices.Index(order, b.Verified)), cmp.Compare(a.says, b.says))
+		return cmp.Or(cmp.Compare(slices.Index(order, a.Verified), slices.Index(order, b.Verified)), cmp.Compare(a.rank, b.rank))
 	}).Verdict
 	if len(r) > 1 && best.Verified != verdicts.VerifiedTrue && best.Message != "" {
 		var failed []string
@@ -101,12 +101,12 @@ func (p verdictScope) by(by *policy.Policy, judged []judgement, leftOut leftOut)
 	demanded := by != nil && len(by.Attestations) > 0
 	switch {
 	case by == nil:
-		o.Verdict, o.says = met(judged, "")
+		o.Verdict, o.rank = met(judged, "")
 	case demanded:
-		o.Verdict, o.says = p.demanded(by, judged)
+		o.Verdict, o.rank = p.demanded(by, judged)
 		o.Attested = o.Verified
 	default:
-		o.Verdict, o.says = met(judged, by.ID())
+		o.Verdict, o.rank = met(judged, by.ID())
 	}
 	if o.Verified == verdicts.Unsigned {
 		o.Reason, o.Message = p.onlyAttestations(judged)

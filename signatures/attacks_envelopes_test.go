@@ -172,7 +172,7 @@ func TestVouchedByPlace(t *testing.T) {
 				t.Errorf("%s, in %s: %v, want %q", name, place, got, want)
 			}
 		}
-		// what is asked about is judged alike
+		// Ask judges in the same way
 		asked, err := reference.Parse(repository + "@" + digest)
 		if err != nil {
 			t.Fatal(err)

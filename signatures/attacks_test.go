@@ -227,7 +227,7 @@ func stampedBy(t *testing.T, cert *x509.Certificate, key crypto.Signer, signatur
 }
 
 // The same log entry twice, as if two logs had witnessed it (GHSA-9vcr-p3rj-q5q6). Policies here
-// ask for one log, so an attacker gains nothing; it is refused all the same.
+// demand one log, so an attacker gains nothing; it is refused all the same.
 func TestAttackOneLogAsTwoWitnesses(t *testing.T) {
 	d := signaturestest.NewDeployment(t)
 	leaf, key := d.Identity(t, mail, nil)
@@ -465,7 +465,7 @@ func TestAttackOwnCAInChain(t *testing.T) {
 	attack(t, signatures.TypeSimpleSigning, set, honest, evil, "False NoMatchingKey / Unknown")
 }
 
-// A certificate that is in no certificate transparency log, where the trusted root asks for one.
+// A certificate is in no certificate transparency log, although the trusted root demands one.
 func TestAttackUnloggedCertificate(t *testing.T) {
 	d := signaturestest.NewDeployment(t)
 	leaf, key := d.Identity(t, mail, nil)

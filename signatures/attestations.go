@@ -69,8 +69,8 @@ func isAttestation(s *imagev1.ImageSignature) bool { return s.Type == TypeAttest
 
 // demanded combines the attestations in a repository into one verdict by a policy that demands
 // some. All demands must be met. The first one that is not met decides; the verdict's reason is
-// that of the best attestation of the demanded type. says is how informative it is, as in met.
-func (p verdictScope) demanded(by *policy.Policy, judged []judgement) (v annotation.Verdict, says int) {
+// that of the best attestation of the demanded type. rank is how informative it is, as in met.
+func (p verdictScope) demanded(by *policy.Policy, judged []judgement) (v annotation.Verdict, rank int) {
 	v = annotation.Verdict{Verified: verdicts.VerifiedTrue, Reason: string(ReasonAttestationVerified)}
 	var there []string
 	for _, d := range by.Attestations {
@@ -89,12 +89,12 @@ func (p verdictScope) demanded(by *policy.Policy, judged []judgement) (v annotat
 		v.Verified, v.Reason, v.Message = p.unmet(by, d, best)
 		v.Message = printable.Line(v.Message, maxSummary)
 		if best != nil {
-			says = best.informs()
+			rank = best.informs()
 		}
-		return v, says
+		return v, rank
 	}
 	v.Message = printable.Line(fmt.Sprintf("in %s: all attestations that policy %q demands are there: %s", p.repository, by.ID(), strings.Join(there, ", ")), maxSummary)
-	return v, says
+	return v, rank
 }
 
 // maxVouched bounds the vouched-for documents of one repository or tag.

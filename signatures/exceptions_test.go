@@ -89,7 +89,7 @@ func TestExceptions(t *testing.T) {
 }
 
 // A stored verdict ends with its exception: from that second it is out of date, and the image is
-// judged anew.
+// judged again.
 func TestHeldExceptionsEnd(t *testing.T) {
 	t.Parallel()
 	key := signaturestest.NewKey(t, signaturestest.P256)

@@ -707,24 +707,24 @@ func (p verdictScope) verifiedIndex(must []required, indexes Indexes) (*imagev1.
 
 // met combines the verdicts of one policy. If several are equal, the reason comes from the most
 // informative one, whatever their order: a signature by a signer whom the policy names is more
-// informative than one by a stranger. says is how informative it is.
-func met(judged []judgement, by string) (v annotation.Verdict, says int) {
+// informative than one by a stranger. rank is how informative it is.
+func met(judged []judgement, by string) (v annotation.Verdict, rank int) {
 	v.Verified = verdicts.Unsigned
 	for _, j := range judged {
 		if j.by != by || j.attestation {
 			continue
 		}
 		state := j.state()
-		if decides(state, v.Verified) || state == v.Verified && j.informs() > says {
+		if decides(state, v.Verified) || state == v.Verified && j.informs() > rank {
 			trusted, _ := j.Condition(verdicts.Trusted)
 			v.Verified, v.Reason, v.Message = state, string(trusted.Reason), printable.Line(trusted.Message, maxSummary)
-			says = j.informs()
+			rank = j.informs()
 		}
 		if state == verdicts.VerifiedTrue && j.IssuedTo != nil {
 			v.Signers = append(v.Signers, j.signers()...)
 		}
 	}
-	return v, says
+	return v, rank
 }
 
 // Bounds of the record of one repository's verdict.

@@ -48,7 +48,7 @@ func Summary(image *imagev1.Image) (verified string, signers []string, nextExpir
 func Attested(image *imagev1.Image) string {
 	judged := annotation.Judged(image.Annotations)
 	if len(judged) == 0 {
-		attested, _ := saidOf(image, true)
+		attested, _ := conditionsSummary(image, true)
 		return attested
 	}
 	worst := ""
@@ -58,9 +58,9 @@ func Attested(image *imagev1.Image) string {
 	return worst
 }
 
-// saidOf summarizes the conditions of signatures, or of attestations. It returns one verdict, "" if
+// conditionsSummary summarizes the conditions of signatures, or of attestations: one verdict, "" if
 // there are no conditions, and the trusted signers.
-func saidOf(image *imagev1.Image, attestations bool) (verified string, signers []string) {
+func conditionsSummary(image *imagev1.Image, attestations bool) (verified string, signers []string) {
 	for i := range image.Signatures {
 		s := &image.Signatures[i]
 		if isAttestation(s) != attestations {

@@ -14,8 +14,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
-// AskAnyway is Ask for a reference that no policy covers. The verdict is NoPolicy; the message says
-// whether the image is signed. If the signatures in the repository could not be read, it is
+// AskAnyway is Ask for a reference that no policy covers. The verdict is NoPolicy; the message
+// shows whether the image is signed. If the signatures in the repository could not be read, it is
 // Unknown. If an administrator has saved a verdict, AskAnyway returns that one.
 func AskAnyway(image *imagev1.Image, asked reference.Reference) annotation.Verdict {
 	found := annotation.Found(image.Annotations)
@@ -63,14 +63,14 @@ func anyway(image *imagev1.Image, found map[string]annotation.Repository, brough
 	switch {
 	case signed && !ours && savedByAdministrator(image):
 		v.Reason = ""
-		v.Verified, v.Signers = saidOf(image, false)
+		v.Verified, v.Signers = conditionsSummary(image, false)
 	case signed || len(here.LeftOut) > 0: // no policy covers it
 	case here.Unread != "" || here.Unusable != "":
 		v.Verified, v.Reason = verdicts.VerifiedUnknown, string(ReasonSearchIncomplete)
 	}
 	if slices.ContainsFunc(image.Signatures, func(s imagev1.ImageSignature) bool { return isAttestation(&s) && brought.count(&s, repository) }) {
 		if v.Attested = verdicts.VerifiedUnknown; !ours {
-			v.Attested, _ = saidOf(image, true)
+			v.Attested, _ = conditionsSummary(image, true)
 		}
 	}
 	return v

@@ -132,7 +132,7 @@ func (s *Store) Close() error {
 // members have the same names and addresses. After this call, other calls fail with
 // truth.ErrReplaced if another cluster answers.
 func (s *Store) Identity(ctx context.Context) (int64, error) {
-	r, err := s.ask(ctx)
+	r, err := s.linearizableRead(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -142,8 +142,9 @@ func (s *Store) Identity(ctx context.Context) (int64, error) {
 	return int64(sum.Sum64()>>2) | 1, nil
 }
 
-// ask sends an empty linearizable read. If a member does not answer, it tries the next.
-func (s *Store) ask(ctx context.Context) (*etcdserverpb.ResponseHeader, error) {
+// linearizableRead sends an empty linearizable read. If a member does not answer, it tries the
+// next.
+func (s *Store) linearizableRead(ctx context.Context) (*etcdserverpb.ResponseHeader, error) {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, askTimeout)
 		route := s.route.Load()
@@ -185,7 +186,7 @@ func (s *Store) known(h *etcdserverpb.ResponseHeader) error {
 
 // Head is part of truth.Store.
 func (s *Store) Head(ctx context.Context) (int64, error) {
-	h, err := s.ask(ctx)
+	h, err := s.linearizableRead(ctx)
 	if err == nil {
 		err = s.known(h)
 	}

@@ -24,12 +24,12 @@ import (
 // They are all signatures within the bounds, in the order in which they were found, each once; the
 // caller chooses which to keep. annotations has the other findings: annotation.Attestations,
 // Documents, Warnings, Manifests, Unread, Unusable and Cut, as far as they are not empty. warnings
-// tell the user what was left out. An error means that the registry did not answer. Find returns
-// the findings until then with it.
+// list, for the user, what was left out. An error means that the registry did not answer. Find
+// returns the findings until then with it.
 //
 // If one source fails, the findings of the others still count. If something was found, or if only
-// the referrers API failed temporarily, the error is a *[PartialError], and Unread says what could
-// not be read.
+// the referrers API failed temporarily, the error is a *[PartialError], and Unread describes what
+// could not be read.
 func (f *Finder) Find(ctx context.Context, digest name.Digest, as reference.Reference, transport http.RoundTripper, since time.Time, listed bool) (found []imagev1.ImageSignature, annotations map[string]string, warnings []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
@@ -69,7 +69,7 @@ func (f *Finder) Find(ctx context.Context, digest name.Digest, as reference.Refe
 	case err == nil && s.passing != nil:
 		err = &PartialError{s.passing}
 	case err != nil && ctx.Err() == nil && len(s.found) > 0:
-		s.notRead("not all signatures were read: %v", said(err))
+		s.notRead("not all signatures were read: %v", shortened(err))
 		err = &PartialError{err}
 	}
 	return s.found, s.annotations(), s.warnings, err

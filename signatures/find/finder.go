@@ -137,8 +137,8 @@ func (s *search) holding(m *manifest, before int) {
 	}
 }
 
-// notUsable warns that something may be a signature but cannot be used. Anybody who may push to the
-// repository can cause this.
+// notUsable warns that something may be a signature but cannot be used. Every user who may push to
+// the repository can cause this.
 func (s *search) notUsable(format string, args ...any) {
 	s.warn(format, args...)
 	if s.unusable == "" {

@@ -81,11 +81,11 @@ type abilities struct {
 	since, until time.Time
 	// extension is true after OpenShift's signature extension was announced.
 	extension bool
-	// asked is true after the referrers API, or whatever is in its place, has answered. Until then one
-	// search, which holds first, calls it at a time, and the others wait: otherwise all of them would
-	// find out separately that there is no API.
-	asked bool
-	first chan struct{}
+	// hasAnswered is true after the referrers API, or a server in its place, has answered. Until then
+	// one search, which holds first, calls it at a time, and the others wait: otherwise all of them
+	// would find out separately that there is no API.
+	hasAnswered bool
+	first       chan struct{}
 	// agreed is how often a tag that a list lacked turned out to be missing. hides is true after one
 	// of them existed: the part's lists are incomplete, as a proxy's are.
 	agreed int
@@ -173,7 +173,7 @@ func (a *abilities) failing(now time.Time) (failure error, passing bool) {
 func (a *abilities) fails(failure error, now time.Time) (passing bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.asked, a.failure = true, failure; a.failures == 0 {
+	if a.hasAnswered, a.failure = true, failure; a.failures == 0 {
 		a.since = now
 	}
 	if !now.Before(a.until) {
@@ -198,7 +198,7 @@ func (a *abilities) await(ctx context.Context) (done func(), err error) {
 	isAsked := func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		return a.asked
+		return a.hasAnswered
 	}
 	if isAsked() {
 		return func() {}, nil
@@ -221,7 +221,7 @@ func (a *abilities) await(ctx context.Context) (done func(), err error) {
 func (a *abilities) answered(status int, header http.Header, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.asked, a.failures, a.until = true, 0, time.Time{}
+	a.hasAnswered, a.failures, a.until = true, 0, time.Time{}
 	switch status {
 	case http.StatusOK:
 		a.withoutReferrers = time.Time{}
@@ -292,10 +292,10 @@ type tagPages struct {
 	// whole is true after all tags have been listed. Until then tags are requested one by one.
 	whole bool
 	// given is true for a complete list from Listed.
-	given  bool
-	tags   map[string]bool
-	listed int // tags of all kinds
-	asked  int // digests that were searched without the complete list
+	given    bool
+	tags     map[string]bool
+	listed   int // tags of all kinds
+	searched int // digests that were searched without the complete list
 	// none is true if the registry has listed no tag, or does not know the repository, in a search for
 	// an image that was pushed without a tag: the repository is new. Other searches list again.
 	none bool
@@ -322,8 +322,8 @@ func (l *tagList) has(search context.Context, s *search, tag string) (has, known
 		return false, true, nil
 	}
 	if l.goesOn() && err == nil {
-		if l.asked < worthPages {
-			l.asked += s.firstTime()
+		if l.searched < worthPages {
+			l.searched += s.firstTime()
 		} else {
 			for l.goesOn() && err == nil {
 				err = l.page(ctx, s.client)

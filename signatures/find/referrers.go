@@ -143,26 +143,26 @@ func (s *search) listReferrers(ctx context.Context) ([]descriptor, error) {
 	return list, nil
 }
 
-// maxSaid bounds how much of a registry's error message is shown, in bytes.
-const maxSaid = 200
+// maxErrorText bounds how much of a registry's error message is shown, in bytes.
+const maxErrorText = 200
 
 // errNoReferrers is the error for a registry without a referrers API.
 var errNoReferrers = errors.New("the registry has no referrers API")
 
 // pageNotRead warns that a page of the referrers could not be read.
 func (s *search) pageNotRead(page int, err error) {
-	s.notRead("page %d of the referrers cannot be read: %v", page+1, said(err))
+	s.notRead("page %d of the referrers cannot be read: %v", page+1, shortened(err))
 }
 
-// said shortens a registry's message within an error.
-func said(err error) error {
+// shortened shortens a registry's message within an error.
+func shortened(err error) error {
 	answer, ok := errors.AsType[*transport.Error](err)
 	if !ok {
 		return err
 	}
 	err = fmt.Errorf("status %d", answer.StatusCode)
 	if len(answer.Errors) > 0 {
-		err = fmt.Errorf("%w (%s: %s)", err, answer.Errors[0].Code, printable.Line(answer.Errors[0].Message, maxSaid))
+		err = fmt.Errorf("%w (%s: %s)", err, answer.Errors[0].Code, printable.Line(answer.Errors[0].Message, maxErrorText))
 	}
 	return err
 }
@@ -251,7 +251,7 @@ func (s *search) referrer(ctx context.Context, m *manifest) error {
 
 // bundle adds a sigstore bundle: as a signature if it is one, otherwise as an attestation. If the
 // manifest's annotations say that it is an attestation, the bundle is not read now, because SBOMs
-// are large. Whoever can put a false annotation on a signature could also remove the signature.
+// are large. A user who can put a false annotation on a signature could also remove the signature.
 func (s *search) bundle(ctx context.Context, m *manifest, layer descriptor) error {
 	predicate := m.Annotations[annotationPredType]
 	isSignature := predicate == payload.PredicateCosignSign || m.Annotations[annotationContent] == "message-signature"

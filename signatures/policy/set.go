@@ -305,8 +305,8 @@ func (s *Set) Hash() string {
 }
 
 // For returns the policies for an image, in the order of their names: only those with the most
-// specific scope. [Requirements] says what the image must meet. If no policy covers the image, it
-// returns none. The caller must not change the slice.
+// specific scope. [Requirements] returns what the image must meet. If no policy covers the image,
+// it returns none. The caller must not change the slice.
 func (s *Set) For(r reference.Reference) []*Policy {
 	if s == nil || len(s.byScope) == 0 {
 		return nil

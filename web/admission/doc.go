@@ -4,7 +4,7 @@
 // registry. If an image is unknown, it queues an import, and waits for that as long as the API
 // server waits.
 //
-// # Who asks
+// # Callers
 //
 // The handler stands behind authentication and authorization: a caller needs the right to create
 // admissionreviews of tidewaiter.dev. A caller without a credential gets 401 and learns nothing.

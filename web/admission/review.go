@@ -71,7 +71,7 @@ func (p *pod) images() []string {
 // review is a request that was read.
 type review struct {
 	request *admissionv1.AdmissionRequest
-	// pods says whether the review is about the images of a pod.
+	// pods is true if the review is about the images of a pod.
 	pods     bool
 	pod, old pod
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/web/hooks"
 )
 
-// The log says that a payload has another type, with the receiver's name, even if one of its events
+// The log says that a payload has another type, and the receiver's name, even if one of its events
 // cannot be read.
 func TestPayloadOfAnotherTypeIsNamed(t *testing.T) {
 	named := 0

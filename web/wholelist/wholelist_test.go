@@ -130,8 +130,8 @@ func (meta) Namespace(obj runtime.Object) (string, error) {
 	return obj.(metav1.Object).GetNamespace(), nil
 }
 
-// ask requests a list.
-func ask(t testing.TB, h http.Handler, query url.Values, header http.Header) *httptest.ResponseRecorder {
+// requestList requests a list.
+func requestList(t testing.TB, h http.Handler, query url.Values, header http.Header) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/apis/example.apiserver.k8s.io/v1/pods?"+query.Encode(), nil)
 	r.Header = header.Clone()
@@ -167,7 +167,7 @@ func TestJoinedIsTheSame(t *testing.T) {
 	t.Parallel()
 	for _, size := range []struct{ objects, bytes, page int }{{0, 0, 1}, {1, 100, 1}, {7, 20 << 10, 2}, {Limit + 1, 30, Limit}} {
 		n, f := 0, setup(t, size.objects, size.bytes, size.page)
-		at := ask(t, f.alone, url.Values{"limit": {"1"}}, nil).Body.String()
+		at := requestList(t, f.alone, url.Values{"limit": {"1"}}, nil).Body.String()
 		_, at, _ = strings.Cut(at, `"resourceVersion":"`)
 		at, first, _ := strings.Cut(at, `"`)
 		_, first, _ = strings.Cut(first, `"resourceVersion":"`) // the first object's; "" without any
@@ -200,9 +200,9 @@ func TestJoinedIsTheSame(t *testing.T) {
 // in memory.
 func (f *fixture) sameAnswer(t *testing.T, query url.Values, header http.Header, limit int) {
 	t.Helper()
-	want := ask(t, f.alone, query, header)
+	want := requestList(t, f.alone, query, header)
 	f.most = 0
-	got, name := ask(t, f.joined, query, header), fmt.Sprint(limit, query, header)
+	got, name := requestList(t, f.joined, query, header), fmt.Sprint(limit, query, header)
 	for _, h := range []string{"Content-Type", "Content-Encoding", "Vary"} {
 		if want.Header().Get(h) != got.Header().Get(h) {
 			t.Errorf("%s: %s is %q, not %q", name, h, got.Header().Get(h), want.Header().Get(h))
@@ -237,24 +237,24 @@ func TestComputedInProtobuf(t *testing.T) {
 	}
 	header := http.Header{"Accept": {inProto}}
 	pages = 0
-	if ask(t, s, nil, header); pages != 3 {
+	if requestList(t, s, nil, header); pages != 3 {
 		t.Errorf("%d pages were read", pages)
 	}
-	want := ask(t, f.alone, nil, header).Body.String()
+	want := requestList(t, f.alone, nil, header).Body.String()
 	s.maxKept = int64(len(want)) / 2
 	f.most = 0
-	if got := ask(t, s, nil, header); got.Body.String() != want || f.most != 2*Limit+10 {
+	if got := requestList(t, s, nil, header); got.Body.String() != want || f.most != 2*Limit+10 {
 		t.Errorf("a list that is too long was not left to the API server: %d, %d objects at most", got.Code, f.most)
 	}
 	s.maxKept = keptByAUser
 	if !s.kept.TryAdd("somebody", 0, keptBytes) {
 		t.Fatal("the room is not empty after the lists")
 	}
-	if got := ask(t, s, nil, header); got.Code != http.StatusTooManyRequests || got.Header().Get("Retry-After") == "" {
+	if got := requestList(t, s, nil, header); got.Code != http.StatusTooManyRequests || got.Header().Get("Retry-After") == "" {
 		t.Errorf("without room: %d %v %q", got.Code, got.Header(), got.Body)
 	}
 	s.kept.Remove("somebody", keptBytes)
-	if got := ask(t, s, nil, header); got.Body.String() != want {
+	if got := requestList(t, s, nil, header); got.Body.String() != want {
 		t.Errorf("with room again: %d", got.Code)
 	}
 	if !s.kept.TryAdd("somebody", 0, keptBytes) {
@@ -268,7 +268,7 @@ func TestPagesOfAnIndex(t *testing.T) {
 	t.Parallel()
 	f := setup(t, 2*Limit+10, 30, 0)
 	query := url.Values{"fieldSelector": {"spec.nodeName=node-1"}}
-	if got, want := ask(t, f.joined, query, http.Header{}).Body.String(), ask(t, f.alone, query, http.Header{}).Body.String(); got != want || strings.Count(got, `"nodeName":"node-1"`) != Limit+5 {
+	if got, want := requestList(t, f.joined, query, http.Header{}).Body.String(), requestList(t, f.alone, query, http.Header{}).Body.String(); got != want || strings.Count(got, `"nodeName":"node-1"`) != Limit+5 {
 		t.Errorf("a list of %d bytes has %d, and %d objects", len(want), len(got), strings.Count(got, `"nodeName":"node-1"`))
 	}
 }
@@ -279,7 +279,7 @@ func TestOnePageInMemory(t *testing.T) {
 	f := setup(t, 16, 400<<10, 0)
 	for _, selector := range []url.Values{{"labelSelector": {"!rare"}}, {"labelSelector": {"of!=7"}, "fieldSelector": {"spec.nodeName=node-0"}}} {
 		f.most = 0
-		if w := ask(t, f.joined, selector, http.Header{}); w.Code != http.StatusOK || f.most == 0 || f.most > 6 {
+		if w := requestList(t, f.joined, selector, http.Header{}); w.Code != http.StatusOK || f.most == 0 || f.most > 6 {
 			t.Errorf("%v: %d, and %d objects were in memory", selector, w.Code, f.most)
 		}
 	}
@@ -304,9 +304,9 @@ func TestListThatFailsLater(t *testing.T) {
 				t.Errorf("the list ended with %v", p)
 			}
 		}()
-		ask(t, h, nil, http.Header{})
+		requestList(t, h, nil, http.Header{})
 	}()
-	if w := ask(t, h, nil, http.Header{}); w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), "pod-00700") {
+	if w := requestList(t, h, nil, http.Header{}); w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), "pod-00700") {
 		t.Errorf("the next list: %d %s", w.Code, w.Body)
 	}
 }
@@ -324,7 +324,7 @@ func TestListWaitsForRoom(t *testing.T) {
 		}
 		f.alone.ServeHTTP(w, r)
 	}), Options{Serializer: codecs, Pages: kubestore.WholeList})
-	if got, want := ask(t, h, nil, http.Header{}).Body.String(), ask(t, f.alone, nil, http.Header{}).Body.String(); got != want || refused != 1 {
+	if got, want := requestList(t, h, nil, http.Header{}).Body.String(), requestList(t, f.alone, nil, http.Header{}).Body.String(); got != want || refused != 1 {
 		t.Errorf("a list with %d refused pages has %d bytes, not %d", refused, len(got), len(want))
 	}
 }

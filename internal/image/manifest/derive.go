@@ -38,7 +38,7 @@ const createdAnnotation = "org.opencontainers.image.created"
 
 // Derive fills the fields of image that follow from its dockerImageManifest and dockerImageConfig,
 // replacing what they held: dockerImageMetadata (final bytes), dockerImageMetadataVersion,
-// dockerImageLayers with the annotation that says they are ascending, dockerImageManifests,
+// dockerImageLayers with the annotation for their ascending order, dockerImageManifests,
 // dockerImageManifestMediaType and the annotations annotation.Platform, OSVersion and RunConfig.
 //
 // Fields that the bytes do not determine are kept: the metadata of an image whose config is absent,

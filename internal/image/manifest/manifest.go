@@ -14,7 +14,7 @@ import (
 )
 
 // MaxManifestSize is the largest manifest that is read, in bytes: the least that the distribution
-// specification asks registries to accept, and what they enforce.
+// specification requires registries to accept, and the limit that they enforce.
 const MaxManifestSize = 4 << 20
 
 // Kind is what a manifest describes.

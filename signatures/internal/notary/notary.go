@@ -31,7 +31,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
-// Trust says whom a Verifier trusts. It has the content of a statement of notation's trust policy,
+// Trust is the trust of a Verifier. It has the content of a statement of notation's trust policy,
 // and of the trust stores that the statement names.
 type Trust struct {
 	// CAs are the root certificates of trust stores of the type ca, SigningAuthorities of the type
