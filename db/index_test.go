@@ -110,7 +110,7 @@ func TestIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []int64{1, 2, 2} {
-		// WriteEntries wrote the entry of /a/2, but not the one of /a/1
+		// WriteEntries wrote the entry of /a/2, and not yet the one of /a/1
 		if n, err := d.QueryInt("SELECT count(*) FROM index_entries"); err != nil || n != want {
 			t.Errorf("%d entries after compaction, %v; want %d", n, err, want)
 		}

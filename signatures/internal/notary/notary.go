@@ -31,8 +31,8 @@ import (
 	"github.com/tidewaiter/tidewaiter/signatures/evidence"
 )
 
-// Trust is the trust of a Verifier. It has the content of a statement of notation's trust policy,
-// and of the trust stores that the statement names.
+// Trust has the signers that a Verifier trusts: the content of a statement of notation's trust
+// policy, and of the trust stores that the statement names.
 type Trust struct {
 	// CAs are the root certificates of trust stores of the type ca, SigningAuthorities of the type
 	// signingAuthority. A signature names the type that it needs.
