@@ -47,7 +47,7 @@ const RenamedFrom = "renamed from "
 //
 //   - a slash is written -- and the colon before a port _, so that
 //     registry.example.com:5000/team/app is registry.example.com_5000--team--app;
-//   - two or more dashes in a row become one dash more;
+//   - a row of two or more dashes gets one more dash;
 //   - an IPv6 address is ipv6_ and its 32 hex digits;
 //   - a name of more than 200 bytes is cut, and ends in ___ and the SHA-256 of the repository.
 func Stream(repository reference.Reference) string {
