@@ -101,7 +101,7 @@ func New(namespace, name string, spec *DocumentSpec) (*Policy, error) {
 // object, trusts no signer and has no alternatives, so that no image meets it.
 func Nobody(namespace, name string, spec *DocumentSpec) *Policy {
 	b := &builder{doc: &decoded{}}
-	p := &Policy{Namespace: namespace, Name: name, Sigstore: noSigner{}, Identity: Identity{match: MatchRepoDigestOrExact}}
+	p := &Policy{Namespace: namespace, Name: name, Sigstore: trustsNone{}, Identity: Identity{match: MatchRepoDigestOrExact}}
 	p.hash = "nobody " + p.ID()
 	for _, s := range spec.Scopes {
 		if scopes, err := b.scopes([]string{s}); err == nil && !slices.Contains(p.Scopes, scopes[0]) {
@@ -112,11 +112,11 @@ func Nobody(namespace, name string, spec *DocumentSpec) *Policy {
 	return p
 }
 
-// noSigner is a root of trust that trusts no signature.
-type noSigner struct{}
+// trustsNone is a root of trust that trusts no signature.
+type trustsNone struct{}
 
 // Verify is part of sigstore.Verifier.
-func (noSigner) Verify(*sigstore.Signature, time.Time) (*evidence.Evidence, error) {
+func (trustsNone) Verify(*sigstore.Signature, time.Time) (*evidence.Evidence, error) {
 	return nil, evidence.Fail(evidence.NoMatchingKey, "the policy cannot be used, so it trusts no signer")
 }
 
