@@ -101,7 +101,7 @@ func (rc *receiver) explain(reason string, e push.Event) string {
 	case reasonHost:
 		text = "it reports the registry " + e.Host + ", which the receiver's hosts do not name"
 		if e.Host == "" {
-			text = "it does not name one of the receiver's hosts"
+			text = "it does not show which of the receiver's hosts it is from"
 		}
 	case reasonRepository:
 		text = "it reports the repository " + e.Repository + ", which the receiver's repositories do not cover, or which is not a valid name"
