@@ -92,10 +92,10 @@ func Derive(image *imagev1.Image, children ...*imagev1.Image) error {
 }
 
 // DeriveArtifact is Derive for an artifact. Its config is not an image's, so dockerImageMetadata
-// has only the config's digest as Id and the total size. dockerImageManifests has everything that
-// the artifact's index lists. The annotation annotation.ArtifactType has the kind of artifact. Only
-// the caller can know that an index for which ListsReferrers is true is an artifact. For an image,
-// the error is ErrInvalid.
+// has only the config's digest as Id and the total size, and dockerImageManifests has everything
+// that the artifact's index lists. The annotation annotation.ArtifactType has the kind of artifact.
+// Only the caller can know that an index for which ListsReferrers is true is an artifact. For an
+// image, the error is ErrInvalid.
 func DeriveArtifact(image *imagev1.Image) error {
 	if image.DockerImageManifest == "" {
 		return nil
