@@ -652,8 +652,8 @@ func (b *builder) expression(field, text string) (*regexp.Regexp, error) {
 	return x, nil
 }
 
-// data returns the content of a …Data field or of the file that its …Path field names, and the name
-// of the field that was used. It stores the content in *inline.
+// data returns the content of a …Data field or of the file that its …Path field names, and the
+// name of the field that was used. It stores the content in *inline.
 func (b *builder) data(at, name string, inline *[]byte, path *string, required bool) ([]byte, string, error) {
 	dataField, pathField := at+"."+name+"Data", at+"."+name+"Path"
 	switch {

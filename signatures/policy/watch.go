@@ -13,8 +13,8 @@ import (
 // Watcher loads policies again when their files change. It reads the files every Interval and
 // compares their content. It does not use the kernel's change notifications, for three reasons: the
 // files are few and small, a folder mounted from a ConfigMap changes by a renamed link, and the
-// files that …Path fields name can be anywhere. A change takes effect when two reads in a row find
-// the same contents. It does not take effect if a file has only the beginning of the contents in
+// files that …Path fields name can be anywhere. A change takes effect when two reads in a row
+// find the same contents. It does not take effect if a file has only the beginning of the contents in
 // force, because the file may be half written. Nor does it if a revocation list is older than the
 // one in force, because an attacker may have sent an old one.
 type Watcher struct {

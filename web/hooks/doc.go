@@ -8,8 +8,8 @@
 //	POST /hooks/NAME/TOKEN    vendors that can only call a URL
 //
 // The handler authenticates a request by its path and header before it reads the body, unless the
-// proof is a signature of the body. Then the vendor's decoder (quay.go, github.go, …) makes events
-// of the body. The handler filters them and passes all of them to the Spool in one call. The
+// proof is a signature of the body. Then the vendor's decoder (such as quay.go) makes events of
+// the body. The handler filters them and passes all of them to the Spool in one call. The
 // answers are a contract with the senders: some retry for ever, or disable the hook, after a wrong
 // one:
 //

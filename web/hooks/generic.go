@@ -10,7 +10,8 @@ import (
 
 // generic is our own format, for scripts and for registries without a type here:
 //
-//	{"id": "build-117", "action": "push", "references": ["registry.example.com/team/app:1.0"], "actor": "ann"}
+//	{"id": "build-117", "action": "push", "actor": "ann",
+//	 "references": ["registry.example.com/team/app:1.0"]}
 //
 // A reference is host/repository[:tag][@digest]. To delete a whole repository, give host/repository
 // alone. The default action is push. actor, if present, is the user who did it. id, if present,
