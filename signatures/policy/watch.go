@@ -14,9 +14,9 @@ import (
 // compares their content. It does not use the kernel's change notifications, for three reasons: the
 // files are few and small, a folder mounted from a ConfigMap changes by a renamed link, and the
 // files that …Path fields name can be anywhere. A change takes effect when two reads in a row
-// find the same contents. It does not take effect if a file has only the beginning of the contents in
-// force, because the file may be half written. Nor does it if a revocation list is older than the
-// one in force, because an attacker may have sent an old one.
+// find the same contents. It does not take effect if a file has only the beginning of the contents
+// in force, because the file may be half written. Nor does it if a revocation list is older than
+// the one in force, because an attacker may have sent an old one.
 type Watcher struct {
 	Path     string
 	Interval time.Duration    // 10 seconds if zero
