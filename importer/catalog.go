@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
@@ -13,6 +14,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/listing"
 	"github.com/tidewaiter/tidewaiter/importer/pull"
 	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
+	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/oci"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
@@ -120,6 +122,92 @@ func (im *Importer) ownLists(ctx context.Context, host string, kind listing.Kind
 		}
 	}
 	return names, warnings, nil
+}
+
+// maxArtifactPages bounds the pages of one repository's own list.
+const maxArtifactPages = 100
+
+// OwnList is what a registry's own list says of a repository.
+type OwnList struct {
+	At   time.Time         // before it was read
+	Tags map[string]string // where each tag leads
+	Sum  [32]byte          // of all that the list says: it is the same as long as nothing changes
+}
+
+// ListRepository reads what a registry's own list says of a whole repository. It returns nil if the
+// kind of registry has no list with digests, and if the repository is a cache, which lists what it
+// has fetched or has mirrors. isCache keeps which projects are caches; one sweep may share it.
+func (im *Importer) ListRepository(ctx context.Context, repository reference.Reference, kind listing.Kind, isCache map[string]bool) (*OwnList, error) {
+	project, ok := listing.ProjectOf(repository.Repository)
+	if kind != listing.Harbor || !ok {
+		return nil, nil
+	}
+	if sources, err := im.PullSources(repository); err != nil || len(sources) != 1 || sources[0].Reference != repository {
+		return nil, nil // a mirror has tags of its own
+	}
+	at := im.Now()
+	list, err := im.artifacts(ctx, repository, project, isCache)
+	if list == nil || err != nil {
+		return nil, err
+	}
+	return &OwnList{At: at, Tags: list.Tags(), Sum: list.Sum()}, nil
+}
+
+func (im *Importer) artifacts(ctx context.Context, repository reference.Reference, project string, isCache map[string]bool) (*listing.Artifacts, error) {
+	list := listing.ArtifactsOf(repository.Repository)
+	api, err := im.API(ctx, repository.Host, repository.Repository, logins[listing.Harbor])
+	if err != nil {
+		return nil, pull.Describe(repository, err)
+	}
+	ctx = pull.WithBudget(ctx, manifest.MaxManifestSize, api.Limits.Request, nil)
+	cache, known := isCache[project]
+	if !known {
+		raw, _, err := api.Client.Read(ctx, project, "application/json", manifest.MaxManifestSize)
+		if err == nil {
+			cache, err = listing.IsCache(raw)
+		}
+		isCache[project] = cache || err != nil // it is not asked again for each repository
+		if err != nil {
+			return nil, pull.Describe(repository, err)
+		}
+	}
+	for pages := 0; list.Path() != "" && !cache; pages++ {
+		if pages == maxArtifactPages {
+			return nil, nil
+		}
+		raw, header, err := api.Client.Read(ctx, list.Path(), "application/json", manifest.MaxManifestSize)
+		if err == nil {
+			err = list.Read(raw, header)
+		}
+		if err != nil {
+			return nil, pull.Describe(repository, err)
+		}
+	}
+	if cache {
+		return nil, nil
+	}
+	return list, nil
+}
+
+// ConfirmListed records that the registry's own list confirmed where all known tags of a repository
+// lead. If one of them leads elsewhere by that list, it records nothing and returns false.
+func (im *Importer) ConfirmListed(ctx context.Context, images Tagged, repository reference.Reference, listed *OwnList) (bool, error) {
+	var checks []tags.Check
+	isSame := true
+	err := EachUnlisted(ctx, images, repository, func(reference.Reference) bool { return false }, func(tag reference.Reference, digest string) error {
+		isSame = isSame && listed.Tags[tag.Tag] == digest
+		checks = append(checks, tags.Check{Reference: tag.String(), Digest: digest, At: listed.At})
+		return nil
+	})
+	if err != nil || !isSame {
+		return false, err
+	}
+	if c, ok := images.(Confirmer); ok {
+		for some := range slices.Chunk(checks, tags.MaxChecks) {
+			_ = c.ConfirmTags(ctx, some) // if that fails, what is known is only older
+		}
+	}
+	return true, nil
 }
 
 // logins are how the APIs of registries take credentials.

@@ -1,6 +1,7 @@
 package listing_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -101,6 +102,65 @@ func FuzzQuayList(f *testing.F) {
 
 func FuzzZotList(f *testing.F) {
 	fuzz(f, listing.Zot, "/v2/_zot/ext/search?", `{"data":{"RepoListWithNewestImage":{"Page":{"TotalCount":3,"ItemCount":1},"Results":[{"Name":"acme/app"}]}}}`, `{"errors":[{"message":"x"}]}`)
+}
+
+// Whatever Harbor answers, the next page is of the same repository, and a list that contradicts
+// itself is an error.
+func FuzzHarborArtifacts(f *testing.F) {
+	for _, seed := range []string{`[{"digest":"sha256:a","tags":[{"name":"v1"},{"name":"v2"}],"accessories":[{"digest":"sha256:b"}]},{"digest":"sha256:c","tags":null}]`, `[{"digest":"sha256:a","tags":[{"name":"v1"}]},{"digest":"sha256:b","tags":[{"name":"v1"}]}]`, "[]", "[{}]", "null"} {
+		f.Add(seed, "2")
+		f.Add(seed, "")
+	}
+	f.Fuzz(func(t *testing.T, body, total string) {
+		a := listing.ArtifactsOf("acme/web/app")
+		for n := 0; a.Path() != ""; n++ {
+			if !strings.HasPrefix(a.Path(), "/api/v2.0/projects/acme/repositories/web%252Fapp/artifacts?page=") {
+				t.Fatalf("the next page is %q", a.Path())
+			}
+			if err := a.Read([]byte(body), http.Header{"X-Total-Count": {total}}); err != nil {
+				return
+			}
+			if len(a.Tags()) > len(body) || n > 0 && len(a.Tags()) > 0 {
+				t.Fatalf("%d tags of %d bytes, page %d", len(a.Tags()), len(body), n)
+			}
+			if body == "[]" || n > 100 {
+				return
+			}
+		}
+	})
+}
+
+// Only what the list says counts, in whatever order.
+func TestArtifactsSum(t *testing.T) {
+	sum := func(body string) (sum [32]byte, path string) {
+		a := listing.ArtifactsOf("acme/app")
+		if err := a.Read([]byte(body), http.Header{"X-Total-Count": {"2"}}); err != nil {
+			t.Fatal(err)
+		}
+		return a.Sum(), a.Path()
+	}
+	const one = `{"digest":"sha256:a","pull_time":"1","tags":[{"name":"v1"},{"name":"v2"}],"accessories":[{"digest":"sha256:s"}]}`
+	want, path := sum(`[` + one + `,{"digest":"sha256:b"}]`)
+	if path != "" {
+		t.Errorf("it goes on at %s", path)
+	}
+	if got, _ := sum(`[{"digest":"sha256:b","pull_time":"2"},` + strings.Replace(one, `{"name":"v1"},{"name":"v2"}`, `{"name":"v2"},{"name":"v1"}`, 1) + `]`); got != want {
+		t.Error("another order is another sum")
+	}
+	for from, to := range map[string]string{"v2": "v3", "sha256:a": "sha256:d", "sha256:s": "sha256:t", `{"name":"v1"},`: "", `,"accessories":[{"digest":"sha256:s"}]`: ""} {
+		if got, _ := sum(`[` + strings.Replace(one, from, to, 1) + `,{"digest":"sha256:b"}]`); got == want {
+			t.Errorf("%s instead of %s is the same sum", to, from)
+		}
+	}
+	a := listing.ArtifactsOf("acme/app")
+	if err := a.Read([]byte(`[`+one+`]`), http.Header{"X-Total-Count": {"3"}}); err == nil {
+		t.Error("a list that ends early is whole")
+	}
+	for body, want := range map[string]string{`{"project_id":1}`: "false <nil>", `{"project_id":1,"registry_id":3}`: "true <nil>", `{}`: "false it is no project"} {
+		if is, err := listing.IsCache([]byte(body)); fmt.Sprint(is, err) != want {
+			t.Errorf("%s: %t, %v", body, is, err)
+		}
+	}
 }
 
 // A list by number goes on while there is more by its count, its link or its size.

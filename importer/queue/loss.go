@@ -223,6 +223,9 @@ func (w *Worker) forgetLosses(plan *sweepPlan) {
 	maps.DeleteFunc(w.losses, func(key sweepKey, _ *Loss) bool { return !slices.Contains(plan.entries, key.entry) })
 	maps.DeleteFunc(w.shown, func(key sweepKey, _ time.Time) bool { return !slices.Contains(plan.entries, key.entry) })
 	maps.DeleteFunc(w.recalled, func(key sweepKey, _ bool) bool { return !slices.Contains(plan.entries, key.entry) })
+	maps.DeleteFunc(w.settled, func(key sweepKey, _ map[reference.Reference]settled) bool {
+		return !slices.Contains(plan.entries, key.entry)
+	})
 	w.mu.Unlock()
 	w.countLosses()
 }

@@ -99,6 +99,8 @@ type Worker struct {
 	losses   map[sweepKey]*Loss
 	shown    map[sweepKey]time.Time
 	recalled map[sweepKey]bool // registries whose stored tags were read for found
+	// what registries' own lists said of repositories before sweeps that asked for all there
+	settled map[sweepKey]map[reference.Reference]settled
 }
 
 // sweepKey is a registry as an entry of the plan sweeps it.

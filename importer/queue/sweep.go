@@ -192,8 +192,9 @@ type hostSweep struct {
 	// images that pods run, with clusters whose pull secrets may be used
 	running map[reference.Reference][]string
 	// it does not answer now, or asks to be left alone for too long
-	left atomic.Bool
-	seen seenOf
+	left   atomic.Bool
+	seen   seenOf
+	caches map[string]bool // projects of Harbor that cache other registries; see ListRepository
 }
 
 // wants reports whether this sweep asks a registry.
@@ -215,7 +216,7 @@ func (s *sweeper) wants(host string) bool {
 func (s *sweeper) host(name string) *hostSweep {
 	h := s.waiting[name]
 	if h == nil {
-		h = &hostSweep{sweeper: s, name: name, running: map[reference.Reference][]string{}}
+		h = &hostSweep{sweeper: s, name: name, running: map[reference.Reference][]string{}, caches: map[string]bool{}}
 		s.waiting[name] = h
 	}
 	return h
@@ -378,6 +379,11 @@ func (h *hostSweep) leave(err error) {
 // image cannot be imported, it continues with the next one; if the registry does not answer, it
 // gives up.
 func (h *hostSweep) repository(ctx context.Context, repository reference.Reference) error {
+	began := h.Clock.Now()
+	listed, isSettled := h.isSettled(ctx, repository)
+	if isSettled {
+		return nil
+	}
 	var tags, warnings []string
 	err := h.ask(ctx, func() (err error) {
 		tags, warnings, err = h.Importer().Tags(ctx, repository)
@@ -403,7 +409,7 @@ func (h *hostSweep) repository(ctx context.Context, repository reference.Referen
 	}
 	var group errgroup.Group
 	group.SetLimit(h.HostConcurrency)
-	var failed atomic.Bool
+	var failed, incomplete atomic.Bool
 	var mu sync.Mutex
 	var unsearched []string // tags whose signatures could not be read for now
 	sweep := func(tag string) error {
@@ -416,9 +422,11 @@ func (h *hostSweep) repository(ctx context.Context, repository reference.Referen
 			h.metrics.swept.WithLabelValues(result).Inc()
 		}
 		isLater := runner.Temporary(err) && importer.Unsearched(err)
-		switch {
-		case err == nil:
+		if err == nil {
 			return nil
+		}
+		incomplete.Store(true)
+		switch {
 		case ctx.Err() != nil || runner.Temporary(err) && !isLater || errors.Is(err, errLeft):
 			failed.Store(true)
 			return err
@@ -457,7 +465,11 @@ func (h *hostSweep) repository(ctx context.Context, repository reference.Referen
 		return err
 	}
 	maps.DeleteFunc(h.running, func(ref reference.Reference, _ []string) bool { return asked.has(ref) })
-	return h.ask(ctx, func() error { return h.goneRepository(ctx, repository, asked) })
+	err = h.ask(ctx, func() error { return h.goneRepository(ctx, repository, asked) })
+	if err == nil && listed != nil && !incomplete.Load() {
+		h.settle(repository, settled{listed.Sum, began})
+	}
+	return err
 }
 
 // sweepTag imports a tag and reports it if it is new. The registry has then been asked about the

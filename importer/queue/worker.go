@@ -17,6 +17,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/runner"
 	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/internal/push"
+	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
 
 // New checks the options.
@@ -36,7 +37,7 @@ func New(o Options) (*Worker, error) {
 		return nil, fmt.Errorf("sweep: %w", err)
 	}
 	worker := &Worker{
-		Options: o, metrics: newQueueMetrics(o.Registerer), moved: make(chan struct{}, 1), replaced: make(chan struct{}, 1), begun: map[sweepKey]bool{}, losses: map[sweepKey]*Loss{}, shown: map[sweepKey]time.Time{}, recalled: map[sweepKey]bool{},
+		Options: o, metrics: newQueueMetrics(o.Registerer), moved: make(chan struct{}, 1), replaced: make(chan struct{}, 1), begun: map[sweepKey]bool{}, losses: map[sweepKey]*Loss{}, shown: map[sweepKey]time.Time{}, recalled: map[sweepKey]bool{}, settled: map[sweepKey]map[reference.Reference]settled{},
 	}
 	if o.Metrics == nil {
 		o.Metrics = runner.NewMetrics(o.Registerer)

@@ -3,6 +3,7 @@ package registrytest
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -22,6 +23,10 @@ type Lists struct {
 	Username, Password string
 	// Versions is how many versions a package of Gitea has; 0 is 1.
 	Versions int
+	// Caches are projects of Harbor that cache another registry. Closed hides its projects, as from a
+	// robot that may only pull.
+	Caches []string
+	Closed bool
 }
 
 func (l Lists) visible(known bool) []string {
@@ -30,8 +35,28 @@ func (l Lists) visible(known bool) []string {
 
 // ServeHarbor serves GET /api/v2.0/repositories: listAllRepositories of
 // https://github.com/goharbor/harbor/blob/main/src/server/v2.0/handler/repository.go. Clients
-// without credentials see public projects.
+// without credentials see public projects. It also serves getProject, and listArtifacts of what has
+// a tag, with the signatures beside it.
 func (r *Registry) ServeHarbor(l Lists) {
+	r.serveAPI("GET /api/v2.0/projects/", func(w http.ResponseWriter, req *http.Request) {
+		parts := strings.Split(strings.TrimPrefix(req.URL.EscapedPath(), "/api/v2.0/projects/"), "/")
+		switch {
+		case l.Closed:
+			writeJSON(w, http.StatusForbidden, map[string]any{"errors": []map[string]string{{"code": "FORBIDDEN", "message": "forbidden"}}})
+		case len(parts) == 1:
+			project := map[string]any{"project_id": 1, "name": parts[0]}
+			if slices.Contains(l.Caches, parts[0]) {
+				project["registry_id"] = 7
+			}
+			writeJSON(w, http.StatusOK, project)
+		case len(parts) == 4 && parts[1] == "repositories" && parts[3] == "artifacts":
+			once, _ := url.PathUnescape(parts[2])
+			name, _ := url.PathUnescape(once)
+			writeJSON(w, http.StatusOK, pageOf(w, req, r.artifacts(parts[0]+"/"+name), numberOf(req, "page", 1), numberOf(req, "page_size", 10), "X-Total-Count"))
+		default:
+			writeJSON(w, http.StatusNotFound, map[string]any{"errors": []map[string]string{{"code": "NOT_FOUND", "message": "not found"}}})
+		}
+	})
 	r.serveAPI("GET /api/v2.0/repositories", func(w http.ResponseWriter, req *http.Request) {
 		user, password, basic := req.BasicAuth()
 		if basic && (user != l.Username || password != l.Password) {
@@ -50,6 +75,25 @@ func (r *Registry) ServeHarbor(l Lists) {
 		}
 		writeJSON(w, http.StatusOK, some) // null if there are none
 	})
+}
+
+// artifacts are those of a repository that have a tag, in Harbor's form. A tag sha256-….sig is an
+// accessory of the image that it signs.
+func (r *Registry) artifacts(repository string) []map[string]any {
+	tags, accessories := map[string][]map[string]string{}, map[string][]map[string]string{}
+	for tag, digest := range r.storedIn(r.reference(repository + ":x").Context()) {
+		if subject, is := strings.CutSuffix(tag, ".sig"); is {
+			subject = strings.Replace(subject, "-", ":", 1)
+			accessories[subject] = append(accessories[subject], map[string]string{"digest": digest, "type": "signature.cosign"})
+		} else {
+			tags[digest] = append(tags[digest], map[string]string{"name": tag})
+		}
+	}
+	var all []map[string]any
+	for _, digest := range slices.Sorted(maps.Keys(tags)) {
+		all = append(all, map[string]any{"digest": digest, "tags": tags[digest], "accessories": accessories[digest]})
+	}
+	return all
 }
 
 // ServeGitLab serves GET /api/v4/groups/ID/registry/repositories and that of projects

@@ -231,17 +231,27 @@ func (r *Registry) Stored() map[string]string {
 		r.t.Fatal(err)
 	}
 	for _, repository := range repositories {
-		tags, err := remote.List(registry.Repo(repository), remote.WithTransport(inside{r.content}))
+		for tag, digest := range r.storedIn(registry.Repo(repository)) {
+			all[repository+":"+tag] = digest
+		}
+	}
+	return all
+}
+
+// storedIn returns the digests of the tags of one repository.
+func (r *Registry) storedIn(repository name.Repository) map[string]string {
+	r.t.Helper()
+	all := map[string]string{}
+	tags, err := remote.List(repository, remote.WithTransport(inside{r.content}))
+	if err != nil {
+		return nil // the storage keeps the name of a repository that is empty
+	}
+	for _, tag := range tags {
+		d, err := remote.Head(repository.Tag(tag), remote.WithTransport(inside{r.content}))
 		if err != nil {
-			continue // the storage keeps the name of a repository that is empty
+			r.t.Fatal(err)
 		}
-		for _, tag := range tags {
-			d, err := remote.Head(registry.Repo(repository).Tag(tag), remote.WithTransport(inside{r.content}))
-			if err != nil {
-				r.t.Fatal(err)
-			}
-			all[repository+":"+tag] = d.Digest.String()
-		}
+		all[tag] = d.Digest.String()
 	}
 	return all
 }
