@@ -64,6 +64,38 @@ func moduleProgram(name, module, version, pkg, what string) tool {
 	}
 }
 
+// fromSource is a program whose go.mod replaces modules, which `go install` refuses. It is built in
+// the folder of its module. NAME.source beside it has the path of that folder, where the program
+// finds the files that it needs when it runs.
+func fromSource(name, module, version, what string, flags ...string) tool {
+	source := func(d dirs) string { return filepath.Join(d.bin, name+".source") }
+	return tool{
+		name: name, version: version, what: what,
+		present: func(d dirs) bool {
+			folder, err := os.ReadFile(source(d))
+			if err != nil || !strings.HasSuffix(string(folder), "@"+version) {
+				return false
+			}
+			for _, path := range []string{string(folder), filepath.Join(d.bin, name)} {
+				if _, err := os.Stat(path); err != nil {
+					return false
+				}
+			}
+			return true
+		},
+		install: func(d dirs) error {
+			folder, err := download(module, version)
+			if err != nil {
+				return err
+			}
+			if err := command(folder, nil, "go", append(append([]string{"build", "-ldflags", "-s -w", "-o", filepath.Join(d.bin, name)}, flags...), ".")...); err != nil {
+				return err
+			}
+			return os.WriteFile(source(d), []byte(folder), 0o644)
+		},
+	}
+}
+
 // ownProgram is a program in a folder beside this one, which is a module of its
 // own. Whether it has to be built again is for Go to know.
 func ownProgram(name, what string) tool {

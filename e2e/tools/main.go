@@ -92,6 +92,9 @@ var tools = []tool{
 		"transparency log of the sigstore project, version 1 (some minutes to build)"),
 	moduleProgram("posix", "github.com/sigstore/rekor-tiles/v2", "v2.3.0", "cmd/rekor-server/posix",
 		"the same, version 2, in files"),
+	// The last version of this module path that Go's proxy has.
+	named(fromSource("gitea", "code.gitea.io/gitea", "v1.26.0", "a forge with a registry, for make nightly (some minutes to build)",
+		"-tags", "sqlite sqlite_unlock_notify")),
 	moduleProgram("timestamp-server", "github.com/sigstore/timestamp-authority/v2", "v2.1.3", "cmd/timestamp-server",
 		"timestamp authority of the sigstore project, for version 2, whose entries have no time"),
 }
