@@ -56,10 +56,16 @@ func startProviderFor(t *testing.T, redirect string) *provider {
 // login goes the way of a browser, with PKCE, and returns an ID token.
 func (p *provider) login(t *testing.T, user string) string {
 	t.Helper()
+	return p.loginFor(t, user, "openid profile")
+}
+
+// loginFor is login with other scopes.
+func (p *provider) loginFor(t *testing.T, user, scopes string) string {
+	t.Helper()
 	verifier := rand.Text() + rand.Text()
 	challenge := sha256.Sum256([]byte(verifier))
 	at := p.follow(t, p.issuer+"auth?"+url.Values{
-		"client_id": {"kubectl"}, "redirect_uri": {redirect}, "response_type": {"code"}, "scope": {"openid profile"}, "state": {"s"},
+		"client_id": {"kubectl"}, "redirect_uri": {redirect}, "response_type": {"code"}, "scope": {scopes}, "state": {"s"},
 		"code_challenge": {base64.RawURLEncoding.EncodeToString(challenge[:])}, "code_challenge_method": {"S256"},
 	}.Encode(), nil)
 	// The login page.

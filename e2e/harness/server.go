@@ -76,6 +76,12 @@ func StartServerOn(t testing.TB, dataDir string, args ...string) *Server {
 	return startServer(t, Binary(t), nil, dataDir, withoutClusters(t, args)...)
 }
 
+// StartServerAt is StartServer with a clock that may be wrong.
+func StartServerAt(t testing.TB, clock *Clock, args ...string) *Server {
+	t.Helper()
+	return startServer(t, Binary(t), clock.Env(t, Binary(t)), filepath.Join(t.TempDir(), "data"), withoutClusters(t, args)...)
+}
+
 // withoutClusters adds a configuration to arguments that name none.
 func withoutClusters(t testing.TB, args []string) []string {
 	t.Helper()

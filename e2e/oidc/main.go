@@ -21,6 +21,7 @@ import (
 
 	"github.com/zitadel/oidc/v3/example/server/exampleop"
 	"github.com/zitadel/oidc/v3/example/server/storage"
+	"github.com/zitadel/oidc/v3/pkg/op"
 	certutil "k8s.io/client-go/util/cert"
 )
 
@@ -60,7 +61,7 @@ func serve(ctx context.Context, address, ca, redirect string) error {
 	issuer := "https://" + listener.Addr().String() + "/"
 	storage.RegisterClients(storage.NativeClient("kubectl", redirect))
 	server := &http.Server{
-		Handler:           exampleop.SetupServer(issuer, storage.NewStorage(storage.NewUserStore(issuer)), slog.New(slog.NewTextHandler(os.Stderr, nil)), false),
+		Handler:           exampleop.SetupServer(issuer, withClaims{storage.NewStorage(storage.NewUserStore(issuer))}, slog.New(slog.NewTextHandler(os.Stderr, nil)), false),
 		TLSConfig:         &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
 		ReadHeaderTimeout: time.Minute,
 	}
@@ -74,3 +75,16 @@ func serve(ctx context.Context, address, ca, redirect string) error {
 	}
 	return nil
 }
+
+// withClaims is a storage whose clients get what they ask about a user in the ID token, too, as
+// those of Google and Dex do. Fulcio reads an address of mail there.
+type withClaims struct{ *storage.Storage }
+
+func (s withClaims) GetClientByClientID(ctx context.Context, id string) (op.Client, error) {
+	c, err := s.Storage.GetClientByClientID(ctx, id)
+	return client{c}, err
+}
+
+type client struct{ op.Client }
+
+func (client) IDTokenUserinfoClaimsAssertion() bool { return true }

@@ -1,5 +1,5 @@
-// Package rekor runs the real transparency logs of the sigstore project on
-// loopback for the end-to-end tests.
+// Package rekor runs the real services of the sigstore project on loopback for the end-to-end
+// tests: transparency logs, a timestamp authority, and a certificate authority with its log.
 package rekor
 
 import (
@@ -42,6 +42,11 @@ var (
 func Start(t testing.TB) *Log {
 	t.Helper()
 	metricsPort.share(t)
+	return start(t)
+}
+
+func start(t testing.TB) *Log {
+	t.Helper()
 	trillian := harness.Start(t, harness.Command{Path: harness.Tool(t, "trillian")})
 	_, port, err := net.SplitHostPort(trillian.Stdout.AwaitMatch(t, trillianListens)[1])
 	if err != nil {
@@ -68,6 +73,23 @@ func Start(t testing.TB) *Log {
 func StartV2(t testing.TB) *Log {
 	t.Helper()
 	metricsPort.take(t)
+	l := &Log{Version: 2}
+	l.startAuthority(t)
+	l.startTiles(t)
+	return l
+}
+
+// StartBoth starts a log of each version, with the timestamp authority of both, as StartV2 does.
+func StartBoth(t testing.TB) (v1, v2 *Log) {
+	t.Helper()
+	v2 = StartV2(t)
+	v1 = start(t) // it does without the port that the authority has
+	v1.TSA, v1.TSAChain = v2.TSA, v2.TSAChain
+	return v1, v2
+}
+
+func (l *Log) startAuthority(t testing.TB) {
+	t.Helper()
 	dir := t.TempDir()
 	stamps := harness.Start(t, harness.Command{
 		Path: harness.Tool(t, "timestamp-server"),
@@ -75,10 +97,14 @@ func StartV2(t testing.TB) *Log {
 		Env:  []string{"HOME=" + dir},
 		Dir:  dir,
 	})
-	l := &Log{Version: 2, Origin: "127.0.0.1"} // sigstore-go expects the host of the URL
 	l.TSA = stamps.Stderr.AwaitMatch(t, stampsServed)[1] + "/api/v1/timestamp"
 	l.TSAChain = write(t, dir, "tsa.pem", get(t, l.TSA+"/certchain"))
+}
 
+func (l *Log) startTiles(t testing.TB) {
+	t.Helper()
+	dir := t.TempDir()
+	l.Origin = "127.0.0.1" // sigstore-go expects the host of the URL
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -96,18 +122,23 @@ func StartV2(t testing.TB) *Log {
 		Dir: dir,
 	})
 	l.URL = "http://127.0.0.1:" + ports[0]
+	awaitService(t, l.URL+"/healthz")
+}
+
+// awaitService waits until a service answers.
+func awaitService(t testing.TB, url string) {
+	t.Helper()
 	harness.Eventually(t, func() error {
-		resp, err := http.Get(l.URL + "/healthz")
+		resp, err := http.Get(url)
 		if err != nil {
 			return err
 		}
 		defer resp.Body.Close()
 		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("healthz: %s", resp.Status)
+			return fmt.Errorf("%s: %s", url, resp.Status)
 		}
 		return nil
 	})
-	return l
 }
 
 func freePorts(t testing.TB, n int) []string {

@@ -54,12 +54,22 @@ func requiredVersion(module string) string {
 // moduleProgram is a program built from its own module with its own
 // dependencies, none of which enter our go.mod.
 func moduleProgram(name, module, version, pkg, what string) tool {
+	return installed(name, module, version, pkg, what, "-ldflags", "-s -w")
+}
+
+// withSymbols is a moduleProgram whose symbols are kept: harness.Clock finds there how a program
+// reads the time.
+func withSymbols(name, module, version, pkg, what string) tool {
+	return installed(name, module, version, pkg, what)
+}
+
+func installed(name, module, version, pkg, what string, flags ...string) tool {
 	return tool{
 		name: name, version: version, what: what,
 		present: func(d dirs) bool { return builtFrom(filepath.Join(d.bin, name), module, version) },
 		install: func(d dirs) error {
-			env := []string{"GOBIN=" + d.bin}
-			return command(os.TempDir(), env, "go", "install", "-ldflags", "-s -w", path.Join(module, pkg)+"@"+version)
+			args := append(append([]string{"install"}, flags...), path.Join(module, pkg)+"@"+version)
+			return command(os.TempDir(), []string{"GOBIN=" + d.bin}, "go", args...)
 		},
 	}
 }

@@ -92,6 +92,10 @@ var tools = []tool{
 		"transparency log of the sigstore project, version 1 (some minutes to build)"),
 	moduleProgram("posix", "github.com/sigstore/rekor-tiles/v2", "v2.3.0", "cmd/rekor-server/posix",
 		"the same, version 2, in files"),
+	named(withSymbols("fulcio", "github.com/sigstore/fulcio", "v1.8.8", "",
+		"certificate authority of the sigstore project, for make nightly (some minutes to build)")),
+	named(moduleProgram("ct_server", "github.com/google/certificate-transparency-go", "v1.4.0", "trillian/ctfe/ct_server",
+		"the log of its certificates, for make nightly")),
 	// The last version of this module path that Go's proxy has.
 	named(fromSource("gitea", "code.gitea.io/gitea", "v1.26.0", "a forge with a registry, for make nightly (some minutes to build)",
 		"-tags", "sqlite sqlite_unlock_notify")),

@@ -27,20 +27,22 @@ import (
 	"github.com/google/trillian/util/clock"
 	"github.com/google/trillian/util/election2"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 func main() {
 	listen := flag.String("listen", "127.0.0.1:0", "address of the gRPC services")
+	tree := flag.Bool("tree", false, "make an empty tree and print its ID, for a program that makes none, as ct_server")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := serve(ctx, *listen); err != nil {
+	if err := serve(ctx, *listen, *tree); err != nil {
 		fmt.Fprintln(os.Stderr, "trillian:", err)
 		os.Exit(1)
 	}
 }
 
-func serve(ctx context.Context, address string) error {
+func serve(ctx context.Context, address string, tree bool) error {
 	trees := memory.NewTreeStorage()
 	registry := extension.Registry{
 		AdminStorage:    memory.NewAdminStorage(trees),
@@ -59,8 +61,21 @@ func serve(ctx context.Context, address string) error {
 		return err
 	}
 	services := grpc.NewServer(grpc.UnaryInterceptor(interceptor.ErrorWrapper))
-	trillian.RegisterTrillianAdminServer(services, admin.New(registry, nil))
-	trillian.RegisterTrillianLogServer(services, server.NewTrillianLogRPCServer(registry, clock.System))
+	admins, logs := admin.New(registry, nil), server.NewTrillianLogRPCServer(registry, clock.System)
+	trillian.RegisterTrillianAdminServer(services, admins)
+	trillian.RegisterTrillianLogServer(services, logs)
+	if tree {
+		made, err := admins.CreateTree(ctx, &trillian.CreateTreeRequest{Tree: &trillian.Tree{
+			TreeState: trillian.TreeState_ACTIVE, TreeType: trillian.TreeType_LOG, MaxRootDuration: durationpb.New(time.Hour),
+		}})
+		if err != nil {
+			return err
+		}
+		if _, err := logs.InitLog(ctx, &trillian.InitLogRequest{LogId: made.TreeId}); err != nil {
+			return err
+		}
+		fmt.Println("tree", made.TreeId)
+	}
 	go sequencer.OperationLoop(ctx)
 	go func() {
 		<-ctx.Done()
