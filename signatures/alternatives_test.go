@@ -219,8 +219,14 @@ func TestMessageWithoutTime(t *testing.T) {
 	key := signaturestest.NewKey(t, signaturestest.P256)
 	trust := d.TrustRootKey(t, key, func(p *signaturestest.TrustedRootParts) { p.Logs = nil })
 	v := verify(t, signatures.TypeSimpleSigning, signaturestest.Marshal(t, key.SimpleSigning(t, digest, repository)), signaturestest.Set(t, trust, matchRepository))
-	want(t, v, "False TimestampInvalid / True")
-	if message := v.Conditions[0].Message; strings.Contains(message, "%!") {
-		t.Error(message)
+	// The same of a stamp, if no authority is trusted.
+	bundle := d.KeylessV2Bundle(t, "dev@example.com", signaturestest.Statement(digest, "https://sigstore.dev/cosign/sign/v1"))
+	trust = d.TrustRoot(t, "signedEmail: dev@example.com", func(p *signaturestest.TrustedRootParts) { p.TSAs = nil })
+	stamped := verify(t, signatures.TypeBundle, signaturestest.Marshal(t, bundle), signaturestest.Set(t, trust, "{matchPolicy: DigestOnly}"))
+	for _, v := range []signatures.Verdict{v, stamped} {
+		want(t, v, "False TimestampInvalid / True")
+		if message := v.Conditions[0].Message; strings.Contains(message, "%!") {
+			t.Error(message)
+		}
 	}
 }

@@ -52,8 +52,10 @@ func untimed(s *Signature, err error) *evidence.Failure {
 	if s.stampErr != nil {
 		err = s.stampErr
 	}
-	// If there was nothing to check, the library wraps a nil error.
-	reason := strings.TrimSuffix(err.Error(), "; error: %!w(<nil>)")
+	reason := err.Error()
+	if checked, isNil := strings.CutSuffix(reason, "%!w(<nil>)"); isNil { // there was nothing to check
+		reason, _, _ = strings.Cut(checked, "; error: ")
+	}
 	return evidence.Fail(evidence.TimestampInvalid, "%s", reason).AsAuthentic(true)
 }
 
