@@ -95,12 +95,13 @@ e2e-image: ## Make the container image and a release, run and import them; the f
 
 .PHONY: nightly
 nightly: FUZZTIME = 2m
-nightly: ## Run what takes hours: every question at every door, Kubernetes' specs, KWOK, kine, osv-scanner, an hour of faults, the other architecture, fuzzing
+nightly: ## Run what takes hours: every question at every door, Kubernetes' specs, KWOK, kine, osv-scanner, sigstore's services, Gitea, an hour of faults, the other architecture, fuzzing
 	$(GO) test ./cmd/tidewaiter -run '^(TestOneQuestionHasOneAnswer|TestBothSidesHaveOneAnswer|TestFloods|TestStoredReadsAnswerAsDecodedOnes)$$' -count=1 -timeout 3h -v -exhaustive -worlds "1,2,3,4,$$(date +%s)"
 	$(GO) run -C e2e ./tools
-	$(GO) run -C e2e ./tools e2e.test kwok kine osv-scanner
+	$(GO) run -C e2e ./tools e2e.test kwok kine osv-scanner fulcio ct_server gitea
 	$(GO) test -C e2e/differential -tags nightly -count=1 -v ./advisories
 	$(GO) test -C e2e -tags nightly -run '^(TestConformance|TestPodsOfClusters|TestKine|TestKineWhilePostgresFails)$$' -count=1 -timeout 60m -v .
+	$(GO) test -C e2e -tags nightly -run '^(TestKeyless|TestGitea)$$' -count=1 -timeout 60m -v .
 	$(GO) test -C e2e -run '^TestReplicasUnderFaults$$' -count=1 -timeout 2h -v . -replicas-killed-for 60m -replicas-images 20000
 	sh .ci/cross
 	$(GO) test -C e2e -tags 'imagetest nightly' -run '^TestOtherArchitecture$$' -count=1 -timeout 60m -v .
