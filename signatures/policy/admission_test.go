@@ -149,11 +149,11 @@ func TestVersion(t *testing.T) {
 	}
 	is := version("", "")
 	for to, from := range map[string]string{
-		"scopes: [r.example.com, s.example.com]":                                         "scopes: [r.example.com]",
-		"policy:\n    signedIdentity: {matchPolicy: MatchRepository}\n":                  "policy:\n",
-		"policy:\n    attestations: [{predicateType: https://slsa.dev/provenance/v1}]\n": "policy:\n",
-		"tidewaiter.dev/max-tag-age: 10m":                                                "tidewaiter.dev/admission: warn",
-		"tidewaiter.dev/immutable-tags: v*":                                              "tidewaiter.dev/admission: warn",
+		"scopes: [r.example.com, s.example.com]":                                                      "scopes: [r.example.com]",
+		"policy:\n    signedIdentity: {matchPolicy: MatchRepository}\n":                               "policy:\n",
+		"policy:\n    attestations: [{name: built, predicateType: https://slsa.dev/provenance/v1}]\n": "policy:\n",
+		"tidewaiter.dev/max-tag-age: 10m":                                                             "tidewaiter.dev/admission: warn",
+		"tidewaiter.dev/immutable-tags: v*":                                                           "tidewaiter.dev/admission: warn",
 	} {
 		if got := version(from, to); got == is {
 			t.Errorf("with %q it is still version %s", to, got)
