@@ -102,6 +102,9 @@ func TestHostIsPausedAndProbed(t *testing.T) {
 	}
 	room(t, l, "a", 8)
 	fail(&pull.Error{Reason: pull.Unavailable, RetryAfter: 7 * time.Second}, 7*time.Second)
+	// A refusal that names no time is a failure like any other.
+	fail(&pull.Error{Reason: pull.RateLimited, Refused: true}, 2*time.Second)
+	fail(&pull.Error{Reason: pull.Unavailable, Refused: true}, 4*time.Second)
 
 	// What is not about the registry pauses nothing.
 	l.Start("b")
