@@ -52,15 +52,6 @@ test: ## Run the tests; needs no network beyond Go modules, no root, no Docker
 # Folders in which something runs beside something else. In the others the race detector has nothing to find.
 CONCURRENT = $(patsubst %,./%,$(sort $(dir $(shell git grep -lE '^\s*go [a-zA-Z]|\.Go\b|\b(sync|atomic|synctest|httptest|errgroup|singleflight)\.' -- '*.go' ':!e2e'))))
 
-# Folders with tests that -short leaves out or makes smaller, and those of which make race runs every test as it is.
-SHORTENED = $(patsubst %,./%,$(sort $(dir $(shell git grep -lE 'testing\.Short|oneCaller' -- '*_test.go' ':!e2e'))))
-RACED = $(filter-out $(SHORTENED),$(CONCURRENT))
-TESTED = $(patsubst %,./%,$(sort $(dir $(shell git ls-files '*_test.go' ':!e2e'))))
-
-.PHONY: test-unraced
-test-unraced: ## Run what make race does not: the tests of make test, without those that it runs as they are
-	$(GO) test -parallel $(PARALLEL) -timeout 60m $(TESTFLAGS) $(filter-out $(RACED),$(TESTED))
-
 # A program with the race detector sleeps for a second before it exits, for goroutines that still run. What tests leave behind
 # is not what they test.
 .PHONY: race
