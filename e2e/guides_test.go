@@ -374,9 +374,11 @@ func TestAuditTask(t *testing.T) {
 	// docs/tasks/ran.md asks the same records.
 	now := time.Now().UTC().Format(time.RFC3339)
 	ran := openGuide(t, "tasks/ran.md", run, "-n qa", "-n shop", "2026-11-24 16:45", now, "2bdcd6f6c8a7", digest[len("sha256:"):][:12],
-		"registry.example.com", r.Host, "2026-11-23", began, "2026-11-30", now)
+		"registry.example.com", r.Host, "2026-11-23", began, "2026-11-30", now, "--cluster staging", "--cluster local")
 	wantContains(t, "what ran then", ran.run("-n qa --at"), "web", "team/app:v1", digest[len("sha256:"):][:12], "True")
 	wantContains(t, "where the digest ran", ran.run("ran 2bdcd6f6c8a7"), "shop", "web")
+	wantContains(t, "what was deployed in five days", ran.run("--since 5d"), "local/shop", "web", digest[len("sha256:"):][:12])
+	ran.wantFile("used.csv", r.Host+"/team/app:v1,"+digest)
 	wantContains(t, "where the tag led, who moved it, and its verdicts", ran.run("history --verdicts"), "Digest:    "+digest, "Verdict:   True", ", import", "it began to run")
 	ran.run(">week.csv")
 	ran.wantFile("week.csv", "shop", digest)
