@@ -66,16 +66,12 @@ func (l *looker) ask(ctx context.Context, questions ...answers.Question) ([]answ
 	return review.Status.References, nil
 }
 
-// printLine prints answers as kubectl prints a review, as a table, and warns about unknown parts.
-func printLine(cmd *cobra.Command, wide bool, all ...answers.Answer) error {
-	review := &answers.ReferenceReview{Status: answers.ReferenceReviewStatus{References: all}}
+// printLine prints an answer as kubectl prints a review, as a table.
+func printLine(cmd *cobra.Command, wide bool, a answers.Answer) error {
+	review := &answers.ReferenceReview{Status: answers.ReferenceReviewStatus{References: []answers.Answer{a}}}
 	table, err := answers.Table(cmd.Context(), review)
 	if err != nil {
 		return err
-	}
-	for i := range all {
-		warnUnknown(cmd.ErrOrStderr(), all[i].Unknowns)
-		warnOverwritten(cmd.ErrOrStderr(), all[i].Checked.Overwritten)
 	}
 	return cli.WriteTable(cmd.OutOrStdout(), table, wide)
 }

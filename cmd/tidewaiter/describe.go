@@ -515,6 +515,10 @@ REF is ambiguous, or the server or (with --check) the registry did not answer.`,
 			if o.output.ForPeople() {
 				err = report.print(cmd.OutOrStdout())
 			} else {
+				if o.output.Lines() {
+					warnUnknown(cmd.ErrOrStderr(), report.Unknowns)
+					warnOverwritten(cmd.ErrOrStderr(), report.Checked.Overwritten)
+				}
 				err = o.output.Print(cmd.OutOrStdout(), cli.Document{Whole: report, Names: []string{imageName(report.Digest)}})
 			}
 			return cmp.Or(err, unchecked)

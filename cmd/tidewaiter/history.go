@@ -30,7 +30,13 @@ type historyReport struct {
 	Reference string `json:"reference"`
 	// Items are the newest first, at most 100.
 	Items []historyItem `json:"items"`
-	// Failing is why the last look at the tag failed, and Since when looks began to fail; Items are
+
+	tagNow `json:",inline"`
+}
+
+// tagNow is what is known of a tag beside where it has led.
+type tagNow struct {
+	// Failing is why the last look at the tag failed, and Since when looks began to fail; the items are
 	// from before that.
 	Failing string       `json:"failing,omitempty"`
 	Since   *metav1.Time `json:"failingSince,omitempty"`
@@ -51,9 +57,15 @@ type historyItem struct {
 	By     string `json:"by,omitempty"`
 }
 
+// newestItem is the first line of -o jsonl.
+type newestItem struct {
+	historyItem `json:",inline"`
+	tagNow      `json:",inline"`
+}
+
 func historyOf(tag *imagev1.ImageTag) *historyReport {
 	ref, _ := tags.Reference(tag)
-	r := &historyReport{Reference: ref.String(), Items: []historyItem{}, Accepted: tags.Acceptances(tag)}
+	r := &historyReport{Reference: ref.String(), Items: []historyItem{}, tagNow: tagNow{Accepted: tags.Acceptances(tag)}}
 	if c := tags.Failure(tag); c != nil {
 		r.Failing, r.Since = c.Reason+": "+c.Message, &c.LastTransitionTime
 	}
@@ -74,10 +86,41 @@ func historyOf(tag *imagev1.ImageTag) *historyReport {
 	return r
 }
 
+// outOfDate says why the history may be out of date; it is empty if looks at the tag succeed.
+func (r *historyReport) outOfDate() string {
+	if r.Failing == "" {
+		return ""
+	}
+	return fmt.Sprintf("out of date: %s for %s", printable.Line(r.Failing, 0), duration.HumanDuration(time.Since(r.Since.Time)))
+}
+
+// unconfirmed is printed in place of a history without items.
+const unconfirmed = "no registry has confirmed yet where it leads"
+
+// warn warns of what -o name has no place for, and -o jsonl only if there is an item.
+func (r *historyReport) warn(w io.Writer) {
+	if text := r.outOfDate(); text != "" {
+		fmt.Fprintf(w, "Warning: %s\n", text)
+	}
+	warnOverwritten(w, r.Overwritten)
+	if len(r.Items) == 0 {
+		fmt.Fprintf(w, "Warning: %s\n", unconfirmed)
+	}
+}
+
+// lines are the lines of -o jsonl, the newest first, which also has what is known of the tag now.
+func (r *historyReport) lines() []any {
+	all := cli.ItemsOf(r.Items)
+	if len(all) > 0 {
+		all[0] = newestItem{r.Items[0], r.tagNow}
+	}
+	return all
+}
+
 func (r *historyReport) print(out io.Writer) error {
 	fmt.Fprintln(out, r.Reference)
-	if r.Failing != "" {
-		fmt.Fprintf(out, "out of date: %s for %s\n", printable.Line(r.Failing, 0), duration.HumanDuration(time.Since(r.Since.Time)))
+	if text := r.outOfDate(); text != "" {
+		fmt.Fprintln(out, text)
 	}
 	if r.Overwritten != nil {
 		fmt.Fprintf(out, "overwritten: %s; tidewaiter accept %s accepts it\n", printable.Line(r.Overwritten.Message, 0), cli.Quote(r.Reference))
@@ -86,7 +129,7 @@ func (r *historyReport) print(out io.Writer) error {
 		fmt.Fprintf(out, "accepted: %s at %s by %s%s\n", shortDigest(a.Digest), a.At.UTC().Format(time.RFC3339), printable.Line(a.By, 0), printable.Line(becauseOf(a.Reason), 0))
 	}
 	if len(r.Items) == 0 {
-		_, err := fmt.Fprintln(out, "no registry has confirmed yet where it leads")
+		_, err := fmt.Fprintln(out, unconfirmed)
 		return err
 	}
 	table := cli.Table{Columns: []string{"WHEN", "AGO", "DIGEST", "BEFORE", "BY…"}}
@@ -122,7 +165,8 @@ func newHistoryCommand() *cobra.Command {
 		Short: "Show what a tag has led to, since when, and who recorded it",
 		Long: `Show what a tag has led to, newest first: when that was seen, the digest, the digest
 before it, and who recorded it (by an import, a webhook or a sweep). Tidewaiter
-keeps the last 100 entries of a tag; image streams show the same.
+keeps the last 100 entries of a tag; image streams show the same. The first line of
+-o jsonl also has what is known of the tag now, such as that it was overwritten.
 
 ` + referenceHelp + `
 A digest has no history; tidewaiter describe shows which tags lead to it.
@@ -178,8 +222,11 @@ not a tag, or the server did not answer.`,
 			if output.ForPeople() {
 				return report.print(cmd.OutOrStdout())
 			}
+			if output.Lines() {
+				report.warn(cmd.ErrOrStderr())
+			}
 			name := "imagetag." + imagev1.GroupName + "/" + tag.Name
-			return output.Print(cmd.OutOrStdout(), cli.Document{Whole: report, Items: cli.ItemsOf(report.Items), Names: []string{name}})
+			return output.Print(cmd.OutOrStdout(), cli.Document{Whole: report, Items: report.lines(), Names: []string{name}})
 		},
 	}
 	then.addFlag(cmd.Flags(), "end with what the tag led to at this time")

@@ -183,8 +183,15 @@ func (o *impactOptions) print(cmd *cobra.Command, what string, review *answers.I
 		}
 		return err
 	}
+	omitted := func(n int, what string) {
+		if n > 0 && o.output.Lines() {
+			fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %s not listed; --max-rows lists more of them\n", tablecells.Clause(n, "more "+what, "are"))
+		}
+	}
+	omitted(int(review.Status.OmittedRows), "row")
 	d := cli.Document{Whole: review, Items: cli.ItemsOf(review.Status.Rows)}
 	if ran != nil {
+		omitted(ran.RanOmitted, "stretch")
 		d.Whole, d.Items = ran, append(d.Items, cli.ItemsOf(ran.Ran)...)
 	}
 	return o.output.Print(cmd.OutOrStdout(), d)

@@ -46,11 +46,13 @@ func TestImpactSaysWhatIsUnknown(t *testing.T) {
 	}
 }
 
-// What is unknown is said in every format: the lines of jsonl have no place for it.
+// What is unknown is said in every format, and so is how much is left out: the lines of jsonl have
+// no place for it.
 func TestImpactWarnsInEveryFormat(t *testing.T) {
 	t.Parallel()
 	const why = "no SBOM was read for 4 of 4 images"
-	review := &answers.ImpactReview{Status: answers.ImpactReviewStatus{Unknowns: []answers.UnknownPart{{Part: "packages", Reason: why}}}}
+	review := &answers.ImpactReview{Status: answers.ImpactReviewStatus{Unknowns: []answers.UnknownPart{{Part: "packages", Reason: why}}, OmittedRows: 1, Summary: answers.ImpactSummary{References: 1}}}
+	ran := &everReview{ImpactReview: review, Ran: []touchedRun{{}}, RanOmitted: 2}
 	for _, format := range []string{"", cli.Wide, "json", "jsonl", "yaml"} {
 		var out, notes strings.Builder
 		o, cmd := &impactOptions{}, &cobra.Command{}
@@ -63,11 +65,24 @@ func TestImpactWarnsInEveryFormat(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := o.print(cmd, "acting", review, nil); err != nil {
+		if err := o.print(cmd, "acting", review, ran); err != nil {
 			t.Fatal(err)
 		}
-		if notes.String() != "Warning: "+why+"\n" {
-			t.Errorf("-o %s warns %q", format, notes.String())
+		want := "Warning: " + why + "\n"
+		switch format {
+		case "jsonl": // the others have the number of what is left out
+			want += "Warning: 1 more row is not listed; --max-rows lists more of them\nWarning: 2 more stretches are not listed; --max-rows lists more of them\n"
+		case "json", "yaml":
+			if !strings.Contains(out.String(), "omittedRows") || !strings.Contains(out.String(), "ranOmitted") {
+				t.Errorf("-o %s does not count what is left out: %s", format, out.String())
+			}
+		default:
+			if !strings.Contains(out.String(), "and 1 more; ") || !strings.Contains(out.String(), "and 2 more; ") {
+				t.Errorf("-o %q does not count what is left out: %s", format, out.String())
+			}
+		}
+		if notes.String() != want {
+			t.Errorf("-o %s warns %q, want %q", format, notes.String(), want)
 		}
 	}
 }

@@ -151,6 +151,8 @@ REF is ambiguous or the server did not answer.`,
 			if err != nil {
 				return err
 			}
+			warnUnknown(cmd.ErrOrStderr(), f.Unknowns) // the Image does not have it
+			warnOverwritten(cmd.ErrOrStderr(), f.Checked.Overwritten)
 			if o.output.ForPeople() {
 				return printLine(cmd, o.output.Wide(), f.Answer)
 			}

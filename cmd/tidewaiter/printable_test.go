@@ -3,15 +3,11 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"unicode"
@@ -111,15 +107,10 @@ func TestAttackTextReachesNoTerminal(t *testing.T) {
 	})
 
 	t.Run("spool list", func(t *testing.T) {
-		server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		flags := played(t, func(w http.ResponseWriter, _ *http.Request) {
 			_ = json.NewEncoder(w).Encode(admin.SpoolAnswer{Jobs: []*job.Shown{{ID: 1, Error: hostileText}}})
-		}))
-		t.Cleanup(server.Close)
-		ca := filepath.Join(t.TempDir(), "ca.crt")
-		if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		_, stdout, stderr := tidewaiter(t, "spool", "list", "--server", server.URL, "--certificate-authority", ca)
+		})
+		_, stdout, stderr := tidewaiter(t, append([]string{"spool", "list"}, flags...)...)
 		wantPrintable(t, "the table", stdout+stderr)
 	})
 

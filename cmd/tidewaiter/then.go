@@ -264,11 +264,14 @@ func (l *looker) printThen(cmd *cobra.Command, output *cli.Output, asked string,
 	if err := r.known(); err != nil {
 		return err
 	}
-	if !output.ForPeople() {
-		return output.Print(cmd.OutOrStdout(), cli.Document{Whole: r, Names: []string{imageName(r.Digest)}})
+	if output.ForPeople() {
+		err = people(r, cmd.OutOrStdout())
+	} else {
+		err = output.Print(cmd.OutOrStdout(), cli.Document{Whole: r, Names: []string{imageName(r.Digest)}})
 	}
-	err = people(r, cmd.OutOrStdout())
-	printNotes(cmd, r.Unknown)
+	if output.ForPeople() || output.Lines() {
+		printNotes(cmd, r.Unknown)
+	}
 	return err
 }
 
@@ -357,21 +360,26 @@ func (l *looker) verdictHistory(cmd *cobra.Command, output *cli.Output, asked st
 	}
 	all := verdictItems(runs)
 	if !output.ForPeople() {
-		return output.Print(cmd.OutOrStdout(), cli.Document{Whole: map[string]any{"reference": asked, "items": all}, Items: cli.ItemsOf(all), Names: ranDocument(runs).Names})
+		err = output.Print(cmd.OutOrStdout(), cli.Document{Whole: map[string]any{"reference": asked, "items": all}, Items: cli.ItemsOf(all), Names: ranDocument(runs).Names})
+	} else if len(all) > 0 {
+		err = verdictTable(all).Print(cmd.OutOrStdout())
 	}
-	t := cli.Table{Columns: []string{"WHEN", "WHERE", "WORKLOAD", "DIGEST", "VERDICT", "BEFORE", "CAUSE", "SIGNER OR REASON…"}, Fixed: []string{"WHEN", "CAUSE"}}
+	if err != nil {
+		return err
+	}
+	return notes.end(cmd, len(all), false, func() error {
+		return &cli.Exit{Code: exitAbsent, Err: fmt.Errorf("no verdict for %s is recorded: nothing is known to have run it", asked)}
+	})
+}
+
+// verdictTable is the table of verdicts for people.
+func verdictTable(all []verdictItem) *cli.Table {
+	t := &cli.Table{Columns: []string{"WHEN", "WHERE", "WORKLOAD", "DIGEST", "VERDICT", "BEFORE", "CAUSE", "SIGNER OR REASON…"}, Fixed: []string{"WHEN", "CAUSE"}}
 	for _, item := range all {
 		t.Rows = append(t.Rows, []string{
 			stamp(item.Since), item.Cluster + "/" + item.Namespace, item.Workload, digestCell(item.Digest),
 			item.Verified, cmp.Or(item.Before, tablecells.None), item.Cause, signerOrReason(item.RunVerdict),
 		})
 	}
-	if len(all) > 0 {
-		if err := t.Print(cmd.OutOrStdout()); err != nil {
-			return err
-		}
-	}
-	return notes.end(cmd, len(all), false, func() error {
-		return &cli.Exit{Code: exitAbsent, Err: fmt.Errorf("no verdict for %s is recorded: nothing is known to have run it", asked)}
-	})
+	return t
 }

@@ -202,12 +202,12 @@ func (o *verifyOptions) verify(cmd *cobra.Command, arg string) error {
 		return err
 	}
 	moves := unseenMoves(set, ref.Pulled())
-	printWarnings(cmd.ErrOrStderr(), moves)
+	printWarnings(cmd.ErrOrStderr(), slices.Concat(listing.warnings, moves))
 	report.Warnings = slices.Concat(warnings, listing.warnings, moves)
 	if (report.Verified == verdicts.Unsigned || report.Verified == verdicts.NoPolicy) && report.Message == "" {
 		report.Message = listing.notFound
 	}
-	if err := report.print(cmd.OutOrStdout(), &o.output); err != nil {
+	if err := report.print(cmd.OutOrStdout(), cmd.ErrOrStderr(), &o.output); err != nil {
 		return err
 	}
 	return report.exit()
@@ -284,7 +284,7 @@ func (o *verifyOptions) askServer(cmd *cobra.Command, l *looker, arg string, out
 		Reference: v.Reference, Digest: f.Meaning.Digest, Verified: v.Verified, Index: v.Index, Until: v.Until, Policy: strings.Join(v.Policies, ","), Spared: v.Spared, Signers: v.Signers,
 		Reason: v.Reason, Message: v.Message, Signatures: append([]imagev1.ImageSignature{}, f.image.Signatures...), demands: true,
 	}
-	if err := report.print(out, &o.output); err != nil {
+	if err := report.print(out, notes, &o.output); err != nil {
 		return err
 	}
 	return report.exit()
@@ -346,8 +346,11 @@ func (r *verdictReport) exit() error {
 	}
 }
 
-func (r *verdictReport) print(out io.Writer, format *cli.Output) error {
+func (r *verdictReport) print(out, notes io.Writer, format *cli.Output) error {
 	if !format.ForPeople() {
+		if format.String() == "name" && r.Verified == verdicts.VerifiedUnknown { // a name does not say why
+			warnUnknown(notes, []answers.UnknownPart{{Part: "verdict", Reason: cmp.Or(r.Message, r.Reason)}})
+		}
 		return format.Print(out, cli.Document{Whole: r, Items: []any{r}, Names: []string{imageName(r.Digest)}})
 	}
 	covered := "by policy " + verdicts.Policies(strings.Split(r.Policy, ","), r.Spared)

@@ -301,6 +301,43 @@ func TestVerifyPlatformOfASignedIndex(t *testing.T) {
 	}
 }
 
+// What could not be read of the index of a platform is a warning in every format.
+func TestVerifyWarnsOfTheIndex(t *testing.T) {
+	host, policy := signedRegistry(t)
+	tag, err := name.NewTag(host + "/harbour/lighthouse:v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := remote.Index(tag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest, err := index.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxyHost := behindProxy(t, host, policy, func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "/referrers/"+digest.String()) {
+			return false
+		}
+		w.WriteHeader(http.StatusForbidden)
+		return true
+	})
+	for _, format := range []string{"", "json", "jsonl", "yaml", "name"} {
+		args := []string{"verify", "--policy", policy, proxyHost + "/harbour/lighthouse:v1@" + listed.Manifests[0].Digest.String()}
+		if format != "" {
+			args = append(args, "-o", format)
+		}
+		if code, stdout, stderr := tidewaiter(t, args...); code != exitTrusted || !strings.Contains(stderr, "warning: ") {
+			t.Errorf("-o %q: exit code %d, %s%s", format, code, stdout, stderr)
+		}
+	}
+}
+
 // A tag that is a policy's scope is judged by that policy for callers that ask by the tag, as
 // containers/image does.
 func TestVerifyTagThatIsAScope(t *testing.T) {

@@ -68,6 +68,10 @@ func (o *Output) Wide() bool { return o.format == Wide }
 // ForPeople reports whether a table or a page is wanted, and no document.
 func (o *Output) ForPeople() bool { return o.format == "" || o.Wide() }
 
+// Lines reports whether lines are wanted, of items or of names, which have no place for what is
+// about all of them.
+func (o *Output) Lines() bool { return o.format == "jsonl" || o.format == "name" }
+
 // Document is the output of a verb for programs.
 type Document struct {
 	// Whole is printed by json and yaml.
