@@ -36,7 +36,7 @@ type historyReport struct {
 
 // tagNow is what is known of a tag beside where it has led.
 type tagNow struct {
-	// Failing is why the last look at the tag failed, and Since when looks began to fail; the items are
+	// Failing is why the last look at the tag failed, and Since when looks began to fail; items are
 	// from before that.
 	Failing string       `json:"failing,omitempty"`
 	Since   *metav1.Time `json:"failingSince,omitempty"`
