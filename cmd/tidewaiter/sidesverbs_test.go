@@ -318,7 +318,7 @@ var (
 	concernFine  = regexp.MustCompile(`<li>([^<:]+): <span class="quiet">none`)
 	shareShown   = regexp.MustCompile(`verdict=([A-Za-z]+)"[^\n]*?<span class="number">([^<]+)</span>`)
 	// a pod that nothing owns is a workload of its own
-	rowOfPod = regexp.MustCompile(`<td class="first"[^>]*><a href="[^"]*">([^<]+)</a> <span class="quiet">[^<]*</span><span class="by">(\S+) / ([^<]+)</span>`)
+	rowOfPod = regexp.MustCompile(`<td class="first"[^>]*><a href="[^"]*">([^<]+)</a><span class="by">[^<]* in (\S+) / ([^<]+)</span>`)
 )
 
 // attention are the numbers of the console's first page, by what they are about.
