@@ -7,9 +7,10 @@
 //	found, err := set.Find(list)
 //
 // Package versions compares versions. Only the few fields that matter are read from a document. Two
-// libraries are not used: the bindings of ossf/osv-schema are protobuf messages, which read the
-// entire document and cannot be part of an API object; osv-scalibr would compare versions a second
-// time, and requires 150 other modules.
+// libraries are not used. The bindings of ossf/osv-schema weigh little, about 50 KiB and one module
+// more than protobuf alone; but they are protobuf messages, which read the entire document, cannot
+// be part of an API object, and evaluate no ranges. osv-scalibr only orders versions, which package
+// versions does, and a module that uses it lists 200 modules.
 //
 // # What is not known
 //
