@@ -9,8 +9,8 @@
 // Package versions compares versions. Only the few fields that matter are read from a document. Two
 // libraries are not used. The bindings of ossf/osv-schema weigh little, about 50 KiB and one module
 // more than protobuf alone; but they are protobuf messages, which read the entire document, cannot
-// be part of an API object, and evaluate no ranges. osv-scalibr only orders versions, which package
-// versions does, and a module that uses it lists 200 modules.
+// be part of an API object, and evaluate no ranges. osv-scalibr exports an order of versions, which
+// package versions has, too, but not what evaluates ranges; a module that uses it lists 199 others.
 //
 // # What is not known
 //
