@@ -74,6 +74,8 @@ anywhere, what tags lead to or led to lately, what indexes list, signatures. --c
 prints commands of crane, regctl or for Harbor's API that delete it, for you to read and
 run. What is in the registry and was never imported is not known, and is in no command.
 
+-o name prints the images that are marked or deleted, or would be; with --kept, all.
+
 The exit code is 0 if everything was decided and done, 1 if some images were kept
 because it is unknown whether they are needed, or could not be changed, and 2 if
 nothing could be done.`,
@@ -179,8 +181,13 @@ func (o *pruneOptions) check(args []string) error {
 func (o *pruneOptions) run(ctx context.Context, out io.Writer, p *prune.Pruner) error {
 	report, end := o.printTo(out, p)
 	err := p.Run(ctx, func(d prune.Decision) error {
-		if d.Decision == prune.Keep && !o.kept && !d.IsUnknown() {
+		isNeeded := d.Decision == prune.Keep || d.Decision == prune.Unmark && !o.Undo
+		switch {
+		case o.kept:
+		case d.Decision == prune.Keep && !d.IsUnknown():
 			return nil
+		case isNeeded && o.output.String() == "name":
+			return nil // programs delete by these names
 		}
 		return report(d)
 	})

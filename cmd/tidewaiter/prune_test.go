@@ -443,6 +443,14 @@ func TestPruneKeepsWhatIsUnknown(t *testing.T) {
 	if !strings.Contains(out, "it is unknown whether pods use it: the pods of cluster away are not known yet") || len(p.stored()) != 2 {
 		t.Errorf("%s", out)
 	}
+	// Whoever deletes by the names that prune prints must not delete what is kept.
+	p.mark(2, "2001-01-01T00:00:00Z")
+	for flag, want := range map[string]int{"--kept=false": 0, "--kept": 2} {
+		code, stdout, stderr := tidewaiter(t, "prune", "-o", "name", flag, "--keep-younger-than", "0s", "--kubeconfig", p.kubeconfig)
+		if code != cli.ExitSome || strings.Count(stdout, "\n") != want {
+			t.Errorf("%s: %d %s%s", flag, code, stdout, stderr)
+		}
+	}
 	code, stdout, stderr := tidewaiter(t, "prune", "--plan", "registry", "a.example.com", "--keep-younger-than", "0s", "--kubeconfig", p.kubeconfig, "--commands", "crane")
 	if code != cli.ExitSome || strings.Contains(stdout, "crane delete") || !strings.Contains(stdout, "0 to delete, 0 to keep, 2 unknown") {
 		t.Errorf("a plan for the registry: %d %s%s", code, stdout, stderr)
