@@ -35,7 +35,7 @@ func TestFollow(t *testing.T) {
 	refused("without rights", follow(c.Kubeconfig(t, "nobody", "nobody"), "nobody"), "create and patch serviceaccounts in kube-system, clusterroles.rbac.authorization.k8s.io", "list and watch pods, nodes", "tidewaiter follow nobody --dry-run")
 	refused("a misspelt context", follow(admin, "admim"), "did you mean admin? Try: tidewaiter follow admin")
 	refused("a tidewaiter server", follow(own.Kubeconfig, ""), "is a tidewaiter server, and no cluster")
-	refused("a kubeconfig of a person", g.try("cp "+admin+" admin.kubeconfig; KUBECONFIG=admin.kubeconfig tidewaiter follow"), "admin.kubeconfig is there", "--name NAME")
+	refused("a kubeconfig of a person", g.try("cp "+admin+" admin.kubeconfig; KUBECONFIG=admin.kubeconfig tidewaiter follow"), "admin.kubeconfig exists", "--name NAME")
 	g.write("tidewaiter.yaml", "ownPodsOnly: true\n")
 	refused("a contradiction", follow(admin, "--name prod"), "ownPodsOnly: true says that no cluster runs images")
 

@@ -52,6 +52,11 @@ func metricsOf(texts ...string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(metricName.FindAllString(strings.Join(texts, "\n"), -1))))
 }
 
+// isOfReplicas reports whether only servers that share a store have a metric.
+func isOfReplicas(name string) bool {
+	return strings.HasPrefix(name, "tidewaiter_db_copy_") || name == "tidewaiter_leader"
+}
+
 // alertRules are the expressions of the chart's alerts.
 func alertRules(t *testing.T) (expressions []string) {
 	t.Helper()

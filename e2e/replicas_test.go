@@ -164,6 +164,15 @@ func TestReplicas(t *testing.T) {
 		}
 	}
 
+	// What the alerts about several servers name, each of them has.
+	named := slices.DeleteFunc(metricsOf(alertRules(t)...), func(name string) bool { return !isOfReplicas(name) })
+	for i, s := range r.Servers {
+		have := s.Kubectl(t, "get", "--raw", "/metrics")
+		if len(named) < 4 || slices.ContainsFunc(named, func(name string) bool { return !strings.Contains(have, "\n"+name+" ") }) {
+			t.Errorf("server %d has not all of %q", i, named)
+		}
+	}
+
 	public := publicKeyData(t)
 	for i, s := range r.Servers {
 		name, other := fmt.Sprintf("judged-%d", i), r.Servers[(i+1)%3]
