@@ -21,17 +21,23 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/registry"
 )
 
+// Reasons for which a server lacks a metric.
+const (
+	oneServer        = "there is one server"
+	everyFiveMinutes = "tags are measured every five minutes"
+)
+
 // rare are the metrics of dashboards and alerts that a server has only once something happens which
 // does not happen here.
 var rare = map[string]string{
 	"tidewaiter_admission_duration_seconds_bucket":           "no cluster asks about its pods",
 	"tidewaiter_admission_reviews_total":                     "no cluster asks about its pods",
 	"tidewaiter_cluster_current":                             "no cluster is followed",
-	"tidewaiter_db_copy_barrier_seconds_bucket":              "there is one server",
-	"tidewaiter_db_copy_barrier_seconds_count":               "there is one server",
-	"tidewaiter_db_copy_barrier_seconds_sum":                 "there is one server",
-	"tidewaiter_db_copy_lag_seconds":                         "there is one server",
-	"tidewaiter_leader":                                      "there is one server",
+	"tidewaiter_db_copy_barrier_seconds_bucket":              oneServer,
+	"tidewaiter_db_copy_barrier_seconds_count":               oneServer,
+	"tidewaiter_db_copy_barrier_seconds_sum":                 oneServer,
+	"tidewaiter_db_copy_lag_seconds":                         oneServer,
+	"tidewaiter_leader":                                      oneServer,
 	"tidewaiter_gone_running_images":                         "no cluster is followed",
 	"tidewaiter_outdated_pods":                               "no cluster is followed",
 	"tidewaiter_policy_reloads_total":                        "no policy changes",
@@ -39,7 +45,7 @@ var rare = map[string]string{
 	"tidewaiter_reverify_images_total":                       "no policy changes",
 	"tidewaiter_spool_dropped_total":                         "no receiver is past its quota",
 	"tidewaiter_sweep_tags_total":                            "no sweep begins",
-	"tidewaiter_tag_checked_age_seconds":                     "tags are measured every five minutes",
+	"tidewaiter_tag_checked_age_seconds":                     everyFiveMinutes,
 	"tidewaiter_trusted_root_last_success_timestamp_seconds": "no trusted root is followed",
 	"tidewaiter_webhook_refused_total":                       "no push is refused",
 }
@@ -53,9 +59,7 @@ func metricsOf(texts ...string) []string {
 }
 
 // isOfReplicas reports whether only servers that share a store have a metric.
-func isOfReplicas(name string) bool {
-	return strings.HasPrefix(name, "tidewaiter_db_copy_") || name == "tidewaiter_leader"
-}
+func isOfReplicas(name string) bool { return rare[name] == oneServer }
 
 // alertRules are the expressions of the chart's alerts.
 func alertRules(t *testing.T) (expressions []string) {
