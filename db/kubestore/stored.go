@@ -19,17 +19,18 @@ func (s *Store) ReadStored(ctx context.Context, name string, has func(rev int64)
 	if err != nil {
 		return nil, 0, err
 	}
-	if has == nil {
-		has = func(int64) bool { return false }
-	}
-	kv, ok, err := s.db.GetUnless(ctx, key, has)
+	held := false
+	kv, ok, err := s.db.GetUnless(ctx, key, func(rev int64) bool {
+		held = has != nil && has(rev)
+		return held
+	})
 	if err != nil {
 		return nil, 0, s.interpret(err)
 	}
 	if !ok {
 		return nil, 0, storage.NewKeyNotFoundError(key, 0)
 	}
-	if kv.Value == nil && kv.Err == nil {
+	if held && kv.Value == nil && kv.Err == nil {
 		return nil, kv.Rev, nil
 	}
 	data, _, err = s.plain(ctx, kv)
