@@ -49,7 +49,7 @@ var hostiles = []hostile{
 	{behaviour: "sends a config with a tail", match: "/blobs/", fault: registrytest.Append(1, false), want: pull.DigestMismatch},
 	{behaviour: "sends a layer of another digest", match: "/blobs/", layers: true, fault: registrytest.Corrupt(), want: pull.DigestMismatch},
 	{behaviour: "answers with a page of HTML", match: "GET .*/manifests/", fault: html, want: pull.Unexpected},
-	{behaviour: "lacks the config", match: "/blobs/", fault: registrytest.Status(404, "BLOB_UNKNOWN"), want: pull.NotFound},
+	{behaviour: "lacks the config", match: "/blobs/", fault: registrytest.Status(404, "BLOB_UNKNOWN"), want: pull.Incomplete},
 	{behaviour: "ends a manifest half way", match: "GET .*/manifests/", fault: registrytest.Truncate(), want: pull.Unreachable},
 	{behaviour: "hangs up on every request after the greeting", match: "manifests", fault: hangUp, want: pull.Unreachable},
 	{behaviour: "declares a manifest of 1 GiB", match: "GET .*/manifests/", fault: endless(true), want: pull.TooLarge},

@@ -49,7 +49,7 @@ func TestRegistryThatLies(t *testing.T) {
 		{"config that says it is too large", "/blobs/", registrytest.Append(manifest.MaxConfigSize, true), pull.TooLarge},
 		{"config that grows too large", "/blobs/", registrytest.Append(manifest.MaxConfigSize, false), pull.TooLarge},
 		{"manifest that is HTML", "GET .*/manifests/", html, pull.Unexpected},
-		{"config that is missing", "/blobs/", registrytest.Status(404, "BLOB_UNKNOWN"), pull.NotFound},
+		{"config that is missing", "/blobs/", registrytest.Status(404, "BLOB_UNKNOWN"), pull.Incomplete},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			registry, images := registrytest.New(t), &registrytest.Images{}

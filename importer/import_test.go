@@ -359,7 +359,7 @@ func TestSparseIndex(t *testing.T) {
 	}
 	registry.Inject("GET .*"+m.Manifests[0].Digest.String(), 0, registrytest.Status(404, "MANIFEST_UNKNOWN"))
 	_, err := im.Import(t.Context(), parse(t, registry.Host+"/app:v1"), &registrytest.Images{})
-	wantReason(t, err, pull.NotFound)
+	wantReason(t, err, pull.Incomplete)
 }
 
 func TestOneChildFailsTheOthersAreStored(t *testing.T) {

@@ -79,7 +79,7 @@ func TestVerifyLayersFindsWhatIsWrong(t *testing.T) {
 		{"other bytes", registrytest.Corrupt(), pull.DigestMismatch},
 		{"a tail", registrytest.Append(1, false), pull.TooLarge},
 		{"cut short", registrytest.Truncate(), pull.Unreachable},
-		{"missing", registrytest.Status(404, "BLOB_UNKNOWN"), pull.NotFound},
+		{"missing", registrytest.Status(404, "BLOB_UNKNOWN"), pull.Incomplete},
 		{"stalls", registrytest.StallBody(), pull.Timeout},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

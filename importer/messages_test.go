@@ -79,7 +79,7 @@ func TestMessageNamesTheMissingLayer(t *testing.T) {
 	}
 	registry.Inject("/blobs/"+digest.String(), 0, registrytest.Status(404, "BLOB_UNKNOWN"))
 	_, err = newImporter(t, importer.Options{Layers: importer.LayersVerify}).Import(t.Context(), parse(t, registry.Host+"/team/app:v1"), &registrytest.Images{})
-	if e := wantReason(t, err, pull.NotFound); !strings.Contains(e.Message, "layer "+digest.String()) {
+	if e := wantReason(t, err, pull.Incomplete); !strings.Contains(e.Message, "layer "+digest.String()) {
 		t.Errorf("%v", err)
 	}
 	config, err := image.ConfigName()
@@ -88,7 +88,7 @@ func TestMessageNamesTheMissingLayer(t *testing.T) {
 	}
 	registry.Inject("/blobs/"+config.String(), 0, registrytest.Status(404, "BLOB_UNKNOWN"))
 	_, err = newImporter(t, importer.Options{}).Import(t.Context(), parse(t, registry.Host+"/team/app:v1"), &registrytest.Images{})
-	if e := wantReason(t, err, pull.NotFound); !strings.Contains(e.Message, "config "+config.String()) {
+	if e := wantReason(t, err, pull.Incomplete); !strings.Contains(e.Message, "config "+config.String()) {
 		t.Errorf("%v", err)
 	}
 }

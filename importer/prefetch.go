@@ -45,8 +45,8 @@ type Prefetcher struct {
 	vacant map[string]bool
 
 	checks []tags.Check // not sent yet
-	// the server accepts no checks: it is older, or its roles do not allow them
-	unconfirmed bool
+	// why the server accepts no checks: it is older, or its roles do not allow them; nil if it does
+	unconfirmed error
 
 	prefetching sync.Mutex // held by Prefetch
 	refused     bool       // the server refuses such lists of Images: it is older, or its roles do not allow them
@@ -420,26 +420,28 @@ func (a *Prefetcher) confirm(ctx context.Context, check tags.Check) {
 	full := len(a.checks) == tags.MaxChecks || check.At.Sub(a.checks[0].At) > checkAge
 	a.mu.Unlock()
 	if full {
-		a.Flush(ctx)
+		_ = a.Flush(ctx) // the last call returns the error again
 	}
 }
 
-// Flush sends the checks that have not been sent. Call it after the last import.
-func (a *Prefetcher) Flush(ctx context.Context) {
+// Flush sends the checks that have not been sent. Call it after the last import. The error is the
+// server's, if it accepts no checks at all.
+func (a *Prefetcher) Flush(ctx context.Context) error {
 	a.mu.Lock()
-	checks := a.checks
+	checks, refused := a.checks, a.unconfirmed
 	a.checks = nil
-	confirmer, ok := a.Tagged.(Confirmer)
-	ok = ok && !a.unconfirmed
 	a.mu.Unlock()
-	if !ok || len(checks) == 0 {
-		return
+	confirmer, ok := a.Tagged.(Confirmer)
+	if !ok || refused != nil || len(checks) == 0 {
+		return refused
 	}
 	if err := confirmer.ConfirmTags(ctx, checks); err != nil && unlistable(err) {
 		a.mu.Lock()
-		a.unconfirmed = true
-		a.mu.Unlock()
+		defer a.mu.Unlock()
+		a.unconfirmed = err
+		return err
 	}
+	return nil
 }
 
 var digestSeed = maphash.MakeSeed()

@@ -378,7 +378,7 @@ func noChild(index *outcome) error {
 	case len(platforms) > 0:
 		return &pull.Error{Reason: pull.NotFound, Message: "the index has no image for the requested platforms, only for " + pull.Clean(strings.Join(platforms, ", "))}
 	case missing:
-		return &pull.Error{Reason: pull.NotFound, Message: "the registry has none of the images that the index lists"}
+		return &pull.Error{Reason: pull.Incomplete, Message: "the registry has none of the images that the index lists"}
 	}
 	return &pull.Error{Reason: pull.NotAnImage, Message: "the index does not list an image"}
 }
@@ -462,7 +462,7 @@ func childReason(n node, err error) string {
 	switch e.Reason {
 	case pull.NotAnImage:
 		return SkippedArtifact
-	case pull.NotFound:
+	case pull.NotFound, pull.Incomplete:
 		return SkippedMissing
 	case pull.InvalidImage:
 		if errors.Is(err, manifest.ErrNoManifest) {

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/spf13/pflag"
 )
 
 // TestDocumentedAttacks: each test that testdata/attacks.md names is there.
@@ -45,5 +48,57 @@ func TestDocumentedAttacks(t *testing.T) {
 		if !declared[string(name[1])] {
 			t.Errorf("testdata/attacks.md names %s, which no file declares", name[1])
 		}
+	}
+}
+
+// documentedCommand is a command of ours in a document: a whole line of a block, or quoted in a text.
+var documentedCommand = regexp.MustCompile("(?m)(?:^\\$? *|`)tidewaiter ([^`\n]*)")
+
+// word is a word of a shell's command line, in quotes or bare.
+var word = regexp.MustCompile(`'[^']*'|"[^"]*"|[^\s'"]+`)
+
+// TestDocumentedCommands: each command that a document or `tidewaiter explain` gives is one, and has
+// the flags that it is given.
+func TestDocumentedCommands(t *testing.T) {
+	t.Parallel()
+	documents := []string{"../../README.md"}
+	for _, pattern := range []string{"../../docs/*.md", "../../docs/*/*.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		documents = append(documents, found...)
+	}
+	commands := 0
+	for _, document := range documents {
+		text, err := os.ReadFile(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unfolded := strings.ReplaceAll(string(text), "\\\n", " ")
+		for _, line := range documentedCommand.FindAllStringSubmatch(unfolded, -1) {
+			var args []string
+			for _, w := range word.FindAllString(line[1], -1) {
+				if strings.ContainsAny(w[:1], "#|>&;<\\") {
+					break
+				}
+				args = append(args, strings.Trim(w, `'"`))
+			}
+			if len(args) == 0 || args[0] == "VERB" || args[0] == "is" { // a line that a server prints
+				continue
+			}
+			commands++
+			cmd, rest, err := newRootCommand().Find(args)
+			if err == nil {
+				err = cmd.ParseFlags(rest)
+			}
+			// Texts name a flag without its argument.
+			if err != nil && !errors.Is(err, pflag.ErrHelp) && !strings.Contains(err.Error(), "flag needs an argument") {
+				t.Errorf("%s: tidewaiter %s: %v", document, line[1], err)
+			}
+		}
+	}
+	if commands < 100 {
+		t.Errorf("the documents have %d commands", commands)
 	}
 }

@@ -138,7 +138,8 @@ func TestImportIntoADirectoryAsksForNoTagThatIsNotListed(t *testing.T) {
 }
 
 // A pipeline that has the role tidewaiter:importer and no other imports signed images, again and by
-// new tags, and is told of no right that it lacks.
+// new tags, and is told of no right that it lacks. One that may only read is warned, even if nothing
+// is new.
 func TestTheRoleOfImportersIsEnoughToImport(t *testing.T) {
 	t.Parallel()
 	registry := newUnderPolicy(t)
@@ -169,6 +170,16 @@ func TestTheRoleOfImportersIsEnoughToImport(t *testing.T) {
 	}
 	if got := newReviewer(t, config).ask(answers.Question{Reference: registry.Host + "/team/app:v2"})[0]; got.State != answers.Found || got.Verdict == nil || got.Verdict.Verified != verdicts.VerifiedTrue {
 		t.Errorf("what it imported is answered %+v", got)
+	}
+
+	reader := filepath.Join(registry.dir, "reader")
+	if err := os.WriteFile(reader, []byte(serviceAccountToken(t, admin, "ci", "reader", authenticationv1.TokenRequestSpec{})), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bind(t, admin, "system:serviceaccount:ci:reader", "tidewaiter:image-viewer", "")
+	code, stdout, stderr := tidewaiter(t, "import", "--server", config.Host, "--certificate-authority", filepath.Join(data, "pki", "ca.crt"), "--token-file", reader, registry.Host+"/team/app:v1")
+	if code != cli.ExitOK || !strings.Contains(stdout, "unchanged") || !strings.Contains(stderr, "warning: the server did not record that the registry was asked; an import needs the role tidewaiter:importer: ") {
+		t.Errorf("an import that may only read: exit code %d: %s%s", code, stdout, stderr)
 	}
 }
 

@@ -161,9 +161,7 @@ type verdictReport struct {
 
 func (o *verifyOptions) verify(cmd *cobra.Command, arg string) error {
 	if o.policy == "" {
-		if _, found, err := o.server(cmd); found || err != nil || bool(o.watch) {
-			return o.verifyByServer(cmd, arg)
-		}
+		return o.verifyByServer(cmd, arg)
 	}
 	ref, err := reference.Parse(arg)
 	if err != nil {
@@ -229,6 +227,9 @@ func unseenMoves(set *policy.Set, ref reference.Reference) (warnings []string) {
 
 // verifyByServer asks a server for its verdict on a reference.
 func (o *verifyOptions) verifyByServer(cmd *cobra.Command, arg string) error {
+	if _, found, err := o.server(cmd); err == nil && !found {
+		return cli.WithHint(fmt.Errorf("no server holds %s, so there is no policy to judge by", o.dataDir), "--policy FILE judges without a server; --server or --kubeconfig names one")
+	}
 	l, err := o.looker(cmd)
 	if err != nil {
 		return err

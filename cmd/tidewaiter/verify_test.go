@@ -70,6 +70,14 @@ func signedRegistry(t *testing.T) (host, policy string) {
 
 func TestVerify(t *testing.T) {
 	host, policy := signedRegistry(t)
+	document, err := os.ReadFile(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := filepath.Join(filepath.Dir(policy), "elsewhere.yaml")
+	if err := os.WriteFile(elsewhere, []byte(strings.ReplaceAll(string(document), host, "r.example.com")), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		name      string
 		reference string
@@ -80,18 +88,14 @@ func TestVerify(t *testing.T) {
 		{"signed", "/harbour/lighthouse:v1", policy, exitTrusted, []string{"verified: True (by policy harbour-master)", "SignatureVerified", "SigstoreSimpleSigningV1"}, nil},
 		{"tampered with", "/harbour/ferry:v1", policy, exitUntrusted, []string{"verified: False (by policy harbour-master)", "DigestMismatch"}, nil},
 		{"unsigned", "/harbour/buoy:v1", policy, exitUntrusted, []string{"verified: Unsigned (by policy harbour-master)"}, nil},
-		{"no policy", "/harbour/lighthouse:v1", "", exitUndeclared, []string{"verified: NoPolicy (no policy covers it)", "NoMatchingPolicy"}, []string{"no policy covers", "hint: "}},
-		{"unsigned, no policy", "/harbour/buoy:v1", "", exitUndeclared, []string{"verified: NoPolicy (no policy covers it)"}, []string{"no policy covers"}},
+		{"no policy", "/harbour/lighthouse:v1", elsewhere, exitUndeclared, []string{"verified: NoPolicy (no policy covers it)", "NoMatchingPolicy"}, []string{"no policy covers", "hint: "}},
+		{"unsigned, no policy", "/harbour/buoy:v1", elsewhere, exitUndeclared, []string{"verified: NoPolicy (no policy covers it)"}, []string{"no policy covers"}},
 		{"absent", "/harbour/raft:v1", policy, exitUndeclared, nil, []string{"harbour/raft:v1"}},
 		{"no reference", "/Harbour/Raft:v1", policy, exitUndeclared, nil, []string{"lower case", "hint: "}},
 		{"no such policy", "/harbour/buoy:v1", policy + ".absent", exitUndeclared, nil, []string{"policy.yaml.absent", "hint: "}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			args := []string{"verify", host + tt.reference}
-			if tt.policy != "" {
-				args = append(args, "--policy", tt.policy)
-			}
-			code, stdout, stderr := tidewaiter(t, args...)
+			code, stdout, stderr := tidewaiter(t, "verify", host+tt.reference, "--policy", tt.policy)
 			if code != tt.code {
 				t.Errorf("exit code %d, want %d", code, tt.code)
 			}
@@ -428,6 +432,7 @@ func TestVerifyMisuse(t *testing.T) {
 		"format":           {"verify", "a", "-o", "xml"},
 		"no server":        {"verify", "--all", "--data-dir", "absent"},
 		"no server, trust": {"verify", "--all", "--data-dir", "absent", "--policy", "absent"},
+		"nobody judges":    {"verify", "r.example.com/team/app:v1", "-o", "json"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())

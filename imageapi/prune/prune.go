@@ -162,12 +162,12 @@ func (p *Pruner) readRevisions(ctx context.Context) error {
 		if len(items) == 0 || items[0].Image == "" {
 			return // the registry no longer has it
 		}
-		n := 0
+		seen := map[string]bool{"": true} // a tag that was deleted or moved has led to some more than once
 		for _, item := range items {
-			if item.Image == "" {
+			if seen[item.Image] {
 				continue
 			}
-			if n++; n > p.Revisions {
+			if seen[item.Image] = true; len(seen) > p.Revisions+1 {
 				return
 			}
 			if key := keyOf(item.Image); p.revisionsOf[key] == "" {

@@ -475,7 +475,7 @@ func TestFilesThatLie(t *testing.T) {
 		"another manifest": {damage(blob(digestOf(t, image)), `{"schemaVersion":2,"config":{},"layers":[]}`), pull.DigestMismatch, ""},
 		"no manifest":      {damage(blob(digestOf(t, image)), ""), pull.NotFound, ""},
 		"another config":   {damage(blob(must(image.ConfigName()).String()), `{}`), pull.DigestMismatch, ""},
-		"no layer":         {damage(blob(layer), ""), pull.NotFound, layer},
+		"no layer":         {damage(blob(layer), ""), pull.Incomplete, layer},
 	} {
 		images, ref := &registrytest.Images{}, tc.source.Images()[0].Reference
 		for _, stored := range []bool{false, true} {

@@ -28,6 +28,9 @@ type Reason string
 const (
 	// NotFound: the registry has no such repository, tag, digest or platform.
 	NotFound Reason = "NotFound"
+	// Incomplete: the registry has the manifest and lacks what it names: the config, a layer, or all
+	// images of an index. The reference is there.
+	Incomplete Reason = "Incomplete"
 	// Unauthorized: the registry requires credentials, or other credentials.
 	Unauthorized Reason = "Unauthorized"
 	// Denied: the credentials are valid but not sufficient, or the registry redirects to a forbidden
@@ -71,7 +74,7 @@ const (
 
 // words is the reason as prose, for messages.
 var words = map[Reason]string{
-	NotFound: "not found", Unauthorized: "unauthorized", Denied: "denied", Misconfigured: "misconfigured", RateLimited: "rate limited",
+	NotFound: "not found", Incomplete: "incomplete", Unauthorized: "unauthorized", Denied: "denied", Misconfigured: "misconfigured", RateLimited: "rate limited",
 	DigestMismatch: "digest mismatch", TooLarge: "too large", OverBudget: "over budget", NotAnImage: "not an image",
 	InvalidImage: "invalid image", TLS: "TLS", Insecure: "insecure", Unreachable: "unreachable",
 	Timeout: "timeout", Unavailable: "unavailable", Unexpected: "unexpected answer", Canceled: "canceled",
@@ -131,7 +134,7 @@ func (e *Error) Temporary() bool {
 // has, lacks or refuses. Users who may push, or who choose the image, can cause such an error.
 func (e *Error) Content() bool {
 	switch e.Reason {
-	case NotFound, Unauthorized, Denied, DigestMismatch, TooLarge, OverBudget, NotAnImage, InvalidImage:
+	case NotFound, Incomplete, Unauthorized, Denied, DigestMismatch, TooLarge, OverBudget, NotAnImage, InvalidImage:
 		return true
 	}
 	return false
@@ -173,6 +176,9 @@ func Describe(ref reference.Reference, err error) *Error {
 	}
 	if part, ok := errors.AsType[*partError](err); ok && e.Reason != Canceled && !strings.Contains(e.Message, part.part) {
 		e.Message = part.part + ": " + e.Message
+		if e.Reason == NotFound {
+			e.Reason = Incomplete
+		}
 	}
 	if e.Reference == "" {
 		e.Host, e.Repository = ref.Host, ref.Repository

@@ -287,7 +287,7 @@ func (w *Worker) searchSignatures(ctx context.Context, subject reference.Referen
 	result, err := im.Import(ctx, subject, w.Images)
 	var bad *reference.Error
 	switch reason := pull.ReasonOf(err); {
-	case reason == pull.NotFound, reason == pull.NotAnImage, errors.As(err, &bad):
+	case reason == pull.NotFound, reason == pull.Incomplete, reason == pull.NotAnImage, errors.As(err, &bad):
 		return nil
 	case err != nil:
 		return err

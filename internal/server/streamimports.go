@@ -119,7 +119,7 @@ func importStatus(err error) error {
 	case pull.RateLimited:
 		status.Code, status.Reason = http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests
 		status.Details = &metav1.StatusDetails{RetryAfterSeconds: int32(failure.RetryAfter / time.Second)}
-	case pull.NotAnImage, pull.InvalidImage, pull.TooLarge, pull.DigestMismatch:
+	case pull.NotAnImage, pull.InvalidImage, pull.Incomplete, pull.TooLarge, pull.DigestMismatch:
 		status.Code, status.Reason = http.StatusUnprocessableEntity, metav1.StatusReasonInvalid
 	case pull.Timeout, pull.Canceled:
 		status.Code, status.Reason = http.StatusGatewayTimeout, metav1.StatusReasonTimeout

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/importer"
@@ -137,10 +138,16 @@ func (b *batch) Run(ctx context.Context, jobs []Job) error {
 		b.abandon()
 	}
 	if b.prefetcher != nil {
-		b.prefetcher.Flush(ctx)
+		if refused := b.prefetcher.Flush(ctx); apierrors.IsForbidden(refused) {
+			b.report.warn([]string{unnoted + refused.Error()})
+		}
 	}
 	return err
 }
+
+// unnoted begins the warning of an import that may read images and not write them: what is stored
+// already is unchanged, so nothing else fails.
+const unnoted = "the server did not record that the registry was asked; an import needs the role tidewaiter:importer: "
 
 func interruption(ctx context.Context) error {
 	if ctx.Err() == nil {

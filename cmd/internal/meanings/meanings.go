@@ -71,7 +71,7 @@ type meaning[Word ~string] struct {
 
 const (
 	describe  = "`tidewaiter describe REF` lists each signature with its reason."
-	newPolicy = "Try a changed policy first: `tidewaiter policy preview --policy FILE`."
+	newPolicy = "Try a changed policy first: `tidewaiter policy preview -f FILE`."
 )
 
 var ofVerdicts = []meaning[string]{
@@ -127,6 +127,7 @@ var ofReasons = []meaning[evidence.Reason]{
 
 var ofImports = []meaning[pull.Reason]{
 	{pull.NotFound, "The registry has no such repository, tag, digest or platform, by GET as well as by HEAD.", "Compare the name with the registry's list: `crane ls REPOSITORY`."},
+	{pull.Incomplete, "The registry has the manifest and lacks what it names: the config, a layer, or all images of an index.", "Push the image again. A registry's garbage collection, or a copy that broke off, may have removed a part."},
 	{pull.Unauthorized, "The registry wants credentials, or other ones.", "Log in: `tidewaiter` reads the files that `docker login` and `podman login` write. A server has its own: see `registries` in the configuration."},
 	{pull.Denied, "The registry knows the credentials, and they do not suffice. Or it leads to an address that the configuration forbids.", "Give the account the right to pull. For private addresses see `allowedNetworks`."},
 	{pull.Misconfigured, "A file with credentials or certificates for this registry, or a helper that it names, cannot be read here.", "The message names the file. Correct it."},
