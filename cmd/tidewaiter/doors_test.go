@@ -324,17 +324,20 @@ func TestNoClusterIsFollowed(t *testing.T) {
 		t.Errorf("oc is answered %v, %v", list, err)
 	}
 	args := []string{"prune", "--keep-younger-than", "0s", "--keep-tag-revisions", "0", "--grace", "0s", "--kubeconfig", q.kubeconfig}
-	for _, more := range [][]string{nil, {"--confirm"}, {"--without-workloads"}, {"-o", "json"}} {
+	for _, more := range [][]string{nil, {"--confirm"}, {"--without-workloads"}, {"-o", "json"}, {"--keep-younger-than", "24h"}} {
 		code, stdout, stderr := tidewaiter(t, append(args, more...)...)
 		if code != cli.ExitNone || !strings.Contains(stderr, "follows no cluster") || !strings.Contains(stderr, "ownPodsOnly: true") || !strings.Contains(stderr, "--without-clusters") || strings.Contains(stdout, "mark") {
 			t.Errorf("prune %v says %d %s%s", more, code, stdout, stderr)
 		}
-		if len(more) > 1 && !json.Valid([]byte(stdout)) {
+		if slices.Contains(more, "json") && !json.Valid([]byte(stdout)) {
 			t.Errorf("this is not JSON: %s", stdout)
 		}
 	}
-	if code, stdout, stderr := tidewaiter(t, append(args, "--plan", "registry", q.registry.Host, "--commands", "crane")...); code != cli.ExitNone || stdout != "" || !strings.Contains(stderr, "follows no cluster") {
-		t.Errorf("a plan for a registry says %d %s%s", code, stdout, stderr)
+	for _, younger := range []string{"0s", "24h"} {
+		code, stdout, stderr := tidewaiter(t, append(args, "--keep-younger-than", younger, "--plan", "registry", q.registry.Host, "--commands", "crane")...)
+		if code != cli.ExitNone || stdout != "" || !strings.Contains(stderr, "follows no cluster") {
+			t.Errorf("a plan for a registry says %d %s%s", code, stdout, stderr)
+		}
 	}
 	for _, want := range []string{prune.Mark, prune.Delete} {
 		code, stdout, stderr := tidewaiter(t, append(args, "--without-clusters", "--confirm")...)

@@ -161,6 +161,8 @@ func (o *pruneOptions) check(args []string) error {
 		return cli.Misuse(errors.New("the name of a registry, and --commands, are for --plan registry"), hint)
 	case o.plan != "" && (o.Confirm || o.Undo || format == "name" || format == "jsonl"):
 		return cli.Misuse(errors.New("--plan changes nothing, so it goes with neither --confirm nor --undo; it prints json and yaml"), hint)
+	case o.plan != "" && o.kept:
+		return cli.Misuse(errors.New("--plan shows how much is kept, and -o json each image with its reason"), "leave --kept out")
 	case o.commands != "" && format != "":
 		return cli.Misuse(errors.New("--commands prints commands, and -o a document"), "give one of them")
 	case o.commands != "" && !slices.Contains(registryplan.Formats, o.commands):

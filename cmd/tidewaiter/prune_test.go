@@ -325,7 +325,12 @@ func TestPlanForARegistry(t *testing.T) {
 	p.create(12)
 	p.create(14)
 	p.create(15, 14) // another one that nothing needs
-	p.lead("v1", 1, 2, 13)
+	p.create(16)     // nothing needs it, and the registry does not have it
+	gone := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, annotation.Gone, `{"a.example.com/team/app@`+pruneDigest(16)+`":"2026-03-04T05:06:07Z"}`)
+	if _, err := p.images.Patch(t.Context(), pruneDigest(16), types.MergePatchType, []byte(gone), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p.lead("v1", 1, 2, 13, 0, 13) // of its last two images, one was lost for a time
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "elsewhere.example.com/app@" + pruneDigest(3)}}}}
 	if _, err := p.kube.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -362,12 +367,15 @@ func TestPlanForARegistry(t *testing.T) {
 		t.Fatalf("the plan is %+v", plan)
 	}
 	r := plan.Repositories[0]
+	if r.TagsChecked == nil || plan.AsOf.Sub(*r.TagsChecked) > 10*time.Minute {
+		t.Errorf("the tags were checked at %s", r.TagsChecked)
+	}
 	if got := fmt.Sprint(numbers(r.Delete), numbers(r.Keep), numbers(r.Unknown)); got != "[1 4 10 11 15] [2 3 12 13 14] []" {
 		t.Errorf("to delete, keep, unknown: %s", got)
 	}
 	commands := ask(cli.ExitOK, "a.example.com/team", "--commands", "crane")
 	index, listed := strings.Index(commands, "crane delete a.example.com/team/app@"+pruneDigest(11)), strings.Index(commands, "crane delete a.example.com/team/app@"+pruneDigest(10))
-	if index < 0 || listed < index || strings.Count(commands, "crane delete") != 5 {
+	if index < 0 || listed < index || strings.Count(commands, "crane delete ") != 5 {
 		t.Errorf("the commands are\n%s", commands)
 	}
 	if out := ask(cli.ExitSome, "b.example.com"); strings.Contains(out, "REPOSITORY") {

@@ -18,6 +18,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/pages"
 	"github.com/tidewaiter/tidewaiter/internal/printable"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
+	"github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 // maxPlanned bounds the images of a plan: all of them are held in memory.
@@ -40,6 +41,9 @@ type Image struct {
 // Repository is the plan for a repository.
 type Repository struct {
 	Repository string `json:"repository"`
+	// TagsChecked is when the registry last confirmed the tag that it confirmed longest ago; nil if it
+	// has confirmed none. A tag that was set since may not be known.
+	TagsChecked *time.Time `json:"tagsChecked,omitempty"`
 	// Delete is what nothing is known to need, an index before what it lists. Keep is what
 	// something needs. Of Unknown it is not known whether something needs it, so it must be kept,
 	// too.
@@ -199,6 +203,7 @@ const planWarning = "what was never imported is not known, such as an index that
 // Plan decides what the registry, or the part of it below a path, may delete and must keep. It
 // changes nothing.
 func (p *Pruner) Plan(ctx context.Context, part reference.Reference) (*Plan, error) {
+	p.checked = map[string]time.Time{}
 	if err := p.readRevisions(ctx); err != nil {
 		return nil, err
 	}
@@ -207,8 +212,15 @@ func (p *Pruner) Plan(ctx context.Context, part reference.Reference) (*Plan, err
 	plan.Warnings = append(plan.Warnings, planWarning)
 	is := func(r reference.Reference) bool { return r.Below(part) }
 	var listed []string // images that are kept only because an index lists them
+	asked := false
 	err := pages.Each(ctx, metav1.ListOptions{Limit: pageSize}, p.images.List, func(list *metav1.PartialObjectMetadataList) error {
 		for i := range list.Items {
+			if !asked {
+				if err := p.knowsWhatRuns(ctx, &list.Items[i]); err != nil {
+					return err
+				}
+				asked = true
+			}
 			again, err := p.planOne(ctx, plan, &list.Items[i], is, false)
 			if err != nil {
 				return err
@@ -227,9 +239,34 @@ func (p *Pruner) Plan(ctx context.Context, part reference.Reference) (*Plan, err
 		}
 		listed = left
 	}
+	plan.checked(p.checked)
 	plan.Finish()
 	return plan, err
 }
+
+// checked notes when the tags of each repository were last confirmed, and warns of those that may
+// have got a tag since: with its image a registry deletes each tag that leads to it.
+func (p *Plan) checked(at map[string]time.Time) {
+	old, oldest := 0, (*Repository)(nil)
+	for _, r := range p.Repositories {
+		if confirmed, ok := at[r.Repository]; ok {
+			confirmed = confirmed.UTC()
+			r.TagsChecked = &confirmed
+			if p.AsOf.Sub(confirmed) > maxTagsAge {
+				if old++; oldest == nil || confirmed.Before(*oldest.TagsChecked) {
+					oldest = r
+				}
+			}
+		}
+	}
+	if old > 0 {
+		p.Warn(fmt.Sprintf("the tags of %s were last confirmed more than %s ago, those of %s at %s: a tag that was set since is not known, and is deleted with its image",
+			table.Quantity(old, "repository"), maxTagsAge, oldest.Repository, oldest.TagsChecked.Format(time.RFC3339)))
+	}
+}
+
+// maxTagsAge is how old the knowledge of tags may be without a warning.
+const maxTagsAge = time.Hour
 
 // planListed decides once more about images that indexes list. left are those for which it is not
 // the last time and nothing has changed.
@@ -303,7 +340,11 @@ func (p *Pruner) planOne(ctx context.Context, plan *Plan, image *metav1.PartialO
 		one.Lists = manifest.Listed(whole)
 	}
 	found := annotation.Found(image.Annotations)
+	gone := annotation.GoneFrom(image.Annotations, image.Name)
 	for _, repository := range in {
+		if kind == PlanDelete && slices.Contains(gone, repository) {
+			continue
+		}
 		of := one
 		r := found[repository.String()]
 		of.Attached = r.Holders()

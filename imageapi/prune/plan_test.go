@@ -82,3 +82,22 @@ func TestPlanKeepsWhatKeptImagesNeed(t *testing.T) {
 		}
 	}
 }
+
+// A plan says when tags were last confirmed, and warns if that is long ago.
+func TestPlanWarnsOfOldTags(t *testing.T) {
+	now := time.Unix(1700000000, 0)
+	p := NewPlan("r.example.com", now)
+	for _, repository := range []string{"r.example.com/fresh", "r.example.com/never", "r.example.com/old", "r.example.com/older"} {
+		if err := p.Add(repository, PlanDelete, Image{Digest: digest(1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	older := now.Add(-48 * time.Hour)
+	p.checked(map[string]time.Time{"r.example.com/fresh": now.Add(-time.Minute), "r.example.com/old": now.Add(-2 * time.Hour), "r.example.com/older": older})
+	if got := p.Repositories[3].TagsChecked; got == nil || !got.Equal(older) || p.Repositories[1].TagsChecked != nil {
+		t.Errorf("the tags were checked at %v", got)
+	}
+	if text := strings.Join(p.Warnings, "; "); !strings.Contains(text, "the tags of 2 repositories were last confirmed more than 1h0m0s ago, those of r.example.com/older at "+older.UTC().Format(time.RFC3339)) {
+		t.Errorf("the warnings are %q", text)
+	}
+}

@@ -100,8 +100,11 @@ type Pruner struct {
 	client      *imageclient.Client
 	ask         func(context.Context, ...answers.Question) ([]answers.Answer, error)
 	revisionsOf map[imageKey]string // each with a tag that led to it
-	goes        map[imageKey]bool   // images that a plan deletes; nil if marks decide
-	counts      map[counted]int
+	// checked is when the registry last confirmed the tag of each repository that it confirmed longest
+	// ago; nil if no plan is made
+	checked map[string]time.Time
+	goes    map[imageKey]bool // images that a plan deletes; nil if marks decide
+	counts  map[counted]int
 }
 
 // counted are decisions with the same reason, which is empty unless something needs the image.
@@ -139,9 +142,16 @@ func (p *Pruner) Run(ctx context.Context, report func(Decision) error) error {
 			selected = append(selected, fields.OneTermEqualSelector("signatures.verified", verdict).String())
 		}
 	}
+	asked := false
 	for _, selector := range selected {
 		err := pages.Each(ctx, metav1.ListOptions{Limit: pageSize, FieldSelector: selector}, p.images.List, func(list *metav1.PartialObjectMetadataList) error {
 			for i := range list.Items {
+				if !asked {
+					if err := p.knowsWhatRuns(ctx, &list.Items[i]); err != nil {
+						return err
+					}
+					asked = true
+				}
 				if err := p.one(ctx, &list.Items[i], report); err != nil {
 					return err
 				}
@@ -179,6 +189,7 @@ func (p *Pruner) readRevisions(ctx context.Context) error {
 		for i := range list.Items {
 			if tag := &list.Items[i]; tag.Status != nil {
 				keep(tag.Namespace+"/"+tag.Name, tag.Status.Items)
+				p.noteCheck(tag)
 			}
 		}
 		return nil
@@ -198,6 +209,36 @@ func (p *Pruner) readRevisions(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// noteCheck notes when the registry last confirmed a tag, for a plan.
+func (p *Pruner) noteCheck(tag *imagev1.ImageTag) {
+	ref, ok := tags.Reference(tag)
+	at := tags.Checked(tag, p.Clock.Now())
+	if p.checked == nil || !ok || at == nil {
+		return
+	}
+	if before, noted := p.checked[ref.Name()]; !noted || at.Time.Before(before) {
+		p.checked[ref.Name()] = at.Time
+	}
+}
+
+// knowsWhatRuns returns ErrUnfollowed if the server follows no cluster. The server says so of every
+// image, so also of those that are kept for another reason.
+func (p *Pruner) knowsWhatRuns(ctx context.Context, image *metav1.PartialObjectMetadata) error {
+	if p.WithoutClusters || p.Undo {
+		return nil
+	}
+	options := p.precondition(image)
+	options.DryRun = []string{metav1.DryRunAll}
+	var status apierrors.APIStatus
+	if err := p.images.Delete(ctx, image.Name, options); !apierrors.IsConflict(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return nil // the decision about the image meets other errors
+	}
+	if slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return string(c.Type) == annotation.ClustersReason }) {
+		return ErrUnfollowed
+	}
+	return nil
 }
 
 // one decides about one image, acts and reports.

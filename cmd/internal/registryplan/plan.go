@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/duration"
+
 	"github.com/tidewaiter/tidewaiter/imageapi/prune"
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 )
@@ -21,6 +23,9 @@ var Formats = []string{"crane", "regctl", "harbor"}
 func Commands(p *prune.Plan, w io.Writer, format string) error {
 	out := bufio.NewWriter(w) // it keeps its first error for Flush
 	fmt.Fprintf(out, "#!/bin/sh\n# What %s may delete, as of %s. Read it before you run it.\nset -eu\n", p.Registry, p.AsOf.Format(time.RFC3339))
+	if format == "crane" {
+		out.WriteString(tolerant)
+	}
 	for _, text := range p.Warnings {
 		fmt.Fprintf(out, "# Warning: %s\n", text)
 	}
@@ -39,6 +44,15 @@ func Commands(p *prune.Plan, w io.Writer, format string) error {
 	return out.Flush()
 }
 
+// tolerant has crane go on after a manifest that is gone already, as after the first run of a script
+// that runs twice. After any other error the script ends: what an index lists must not go before it.
+const tolerant = `crane() {
+	out=$(command crane "$@" 2>&1) && return
+	printf '%s\n' "$out" >&2
+	case $out in *MANIFEST_UNKNOWN*) ;; *) return 1 ;; esac
+}
+`
+
 // Print writes for people how much of each repository may be deleted.
 func Print(p *prune.Plan, w io.Writer) error {
 	for _, text := range p.Warnings {
@@ -46,9 +60,13 @@ func Print(p *prune.Plan, w io.Writer) error {
 			return err
 		}
 	}
-	t := cli.Table{Columns: []string{"REPOSITORY", "DELETE", "WITH THEM", "KEEP", "UNKNOWN"}}
+	t := cli.Table{Columns: []string{"REPOSITORY", "DELETE", "WITH THEM", "KEEP", "UNKNOWN", "TAGS CHECKED"}}
 	for _, r := range p.Repositories {
-		t.Rows = append(t.Rows, []string{r.Repository, fmt.Sprint(len(r.Delete)), fmt.Sprint(len(r.Attached)), fmt.Sprint(len(r.Keep)), fmt.Sprint(len(r.Unknown))})
+		checked := "never"
+		if r.TagsChecked != nil {
+			checked = duration.HumanDuration(p.AsOf.Sub(*r.TagsChecked)) + " ago"
+		}
+		t.Rows = append(t.Rows, []string{r.Repository, fmt.Sprint(len(r.Delete)), fmt.Sprint(len(r.Attached)), fmt.Sprint(len(r.Keep)), fmt.Sprint(len(r.Unknown)), checked})
 	}
 	if len(t.Rows) == 0 {
 		return nil
