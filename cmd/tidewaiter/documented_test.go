@@ -51,14 +51,15 @@ func TestDocumentedAttacks(t *testing.T) {
 	}
 }
 
-// documentedCommand is a command of ours in a document: a whole line of a block, or quoted in a text.
+// documentedCommand is a command of ours in a document: a whole line of a block, or quoted in a
+// text.
 var documentedCommand = regexp.MustCompile("(?m)(?:^\\$? *|`)tidewaiter ([^`\n]*)")
 
 // word is a word of a shell's command line, in quotes or bare.
 var word = regexp.MustCompile(`'[^']*'|"[^"]*"|[^\s'"]+`)
 
-// TestDocumentedCommands: each command that a document or `tidewaiter explain` gives is one, and has
-// the flags that it is given.
+// TestDocumentedCommands: each command that a document or `tidewaiter explain` gives is one, and
+// has the flags that it is given.
 func TestDocumentedCommands(t *testing.T) {
 	t.Parallel()
 	documents := []string{"../../README.md"}

@@ -138,8 +138,8 @@ func TestImportIntoADirectoryAsksForNoTagThatIsNotListed(t *testing.T) {
 }
 
 // A pipeline that has the role tidewaiter:importer and no other imports signed images, again and by
-// new tags, and is told of no right that it lacks. One that may only read is warned, even if nothing
-// is new.
+// new tags, and is told of no right that it lacks. One that may only read is warned, even if
+// nothing is new.
 func TestTheRoleOfImportersIsEnoughToImport(t *testing.T) {
 	t.Parallel()
 	registry := newUnderPolicy(t)

@@ -44,8 +44,9 @@ func Commands(p *prune.Plan, w io.Writer, format string) error {
 	return out.Flush()
 }
 
-// tolerant has crane go on after a manifest that is gone already, as after the first run of a script
-// that runs twice. After any other error the script ends: what an index lists must not go before it.
+// tolerant has crane go on after a manifest that is gone already, as after the first run of a
+// script that runs twice. After any other error the script ends: what an index lists must not go
+// before it.
 const tolerant = `crane() {
 	out=$(command crane "$@" 2>&1) && return
 	printf '%s\n' "$out" >&2

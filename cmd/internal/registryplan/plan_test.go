@@ -56,8 +56,8 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// The commands for crane pass over what is gone already, and end at any other failure: what an index
-// lists must not go before it.
+// The commands for crane pass over what is gone already, and end at any other failure: what an
+// index lists must not go before it.
 func TestCommandsRunTwice(t *testing.T) {
 	t.Parallel()
 	p := prune.NewPlan("r.example.com", time.Unix(1700000000, 0))
