@@ -16,7 +16,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -279,7 +278,7 @@ func (u *underFaults) begin(pushed []v1.Image) {
 	u.every(time.Second, "a policy was written", u.turnPolicy)
 	u.every(500*time.Millisecond, "a stream was created", u.createStream)
 	for w := range 3 {
-		u.every(20*time.Millisecond, "an image was imported", func(at int) error { return u.importLimited(at, w) })
+		u.every(20*time.Millisecond, "an image was imported", func(at int) error { return u.importLimited(at, w, u.refs[rand.IntN(len(u.refs))]) })
 	}
 	u.every(5*time.Second, "prune ended", func(at int) error {
 		got := harness.Run(t, harness.Command{Path: harness.Binary(t), Args: []string{"prune", "--confirm", "--grace", "0s", "--keep-younger-than", "0s", "--keep-tag-revisions", "1",
@@ -441,9 +440,9 @@ func (u *underFaults) createStream(at int) error {
 	return err
 }
 
-// importLimited imports a tag of the registry whose rate is limited.
-func (u *underFaults) importLimited(at, worker int) error {
-	ref := strings.Replace(u.refs[rand.IntN(len(u.refs))], u.from.Host, u.limited.host, 1)
+// importLimited imports a tag from the registry whose rate is limited.
+func (u *underFaults) importLimited(at, worker int, ref string) error {
+	ref = strings.Replace(ref, u.from.Host, u.limited.host, 1)
 	body := fmt.Appendf(nil, `{"apiVersion":"image.openshift.io/v1","kind":"ImageStreamImport","metadata":{"name":"imported-%d"},"spec":{"import":true,"images":[{"from":{"kind":"DockerImage","name":%q},"to":{"name":"latest"}}]},"status":{}}`, worker, ref)
 	raw, err := u.rest(at).Post().AbsPath(groupPath, "namespaces/default/imagestreamimports").SetHeader("Content-Type", "application/json").Body(body).DoRaw(u.t.Context())
 	if err != nil {
@@ -540,6 +539,7 @@ func (u *underFaults) report() {
 // check waits until nothing is left to do, and compares all objects.
 func (u *underFaults) check(ran []*ranPod, informed []cache.SharedIndexInformer) {
 	t := u.t
+	u.confirmTags()
 	for i, s := range u.Servers {
 		(&hooked{Server: s}).awaitSpool(t, "an empty spool", func(list string) bool { return list == "" })
 		u.checkTags(i)
@@ -547,15 +547,18 @@ func (u *underFaults) check(ran []*ranPod, informed []cache.SharedIndexInformer)
 	}
 	u.checkStored()
 	for i, informer := range informed {
-		raw, err := u.rest(i).Get().AbsPath(imagesPath).DoRaw(t.Context())
-		must(t, err)
-		var list metav1.PartialObjectMetadataList
-		must(t, json.Unmarshal(raw, &list))
-		want := map[string]bool{}
-		for _, item := range list.Items {
-			want[item.Name+"@"+item.ResourceVersion] = true
-		}
+		// A policy's last change may still be judging Images, so the list is read anew.
 		harness.Eventually(t, func() error {
+			raw, err := u.rest(i).Get().AbsPath(imagesPath).DoRaw(t.Context())
+			if err != nil {
+				return err
+			}
+			var list metav1.PartialObjectMetadataList
+			must(t, json.Unmarshal(raw, &list))
+			want := map[string]bool{}
+			for _, item := range list.Items {
+				want[item.Name+"@"+item.ResourceVersion] = true
+			}
 			have := informer.GetStore().List()
 			for _, o := range have {
 				if m := o.(*metav1.PartialObjectMetadata); !want[m.Name+"@"+m.ResourceVersion] {
@@ -575,6 +578,15 @@ func (u *underFaults) check(ran []*ranPod, informed []cache.SharedIndexInformer)
 		if got := harness.Run(t, harness.Command{Path: harness.Binary(t), Args: []string{"db", "check", "--data-dir", s.DataDir}}); got.Code != 0 {
 			t.Errorf("the copy of server %d: %s%s", i, got.Stdout, got.Stderr)
 		}
+	}
+}
+
+// confirmTags has both registries confirm all tags once more. A server that was cut off could not
+// tell the others of earlier confirmations, and one with a wrong clock dated them wrongly.
+func (u *underFaults) confirmTags() {
+	for _, ref := range u.refs {
+		u.tell(ref)
+		harness.Eventually(u.t, func() error { return u.importLimited(0, 0, ref) })
 	}
 }
 
@@ -612,9 +624,6 @@ func (u *underFaults) checkPods(at int, ran []*ranPod) {
 	})
 }
 
-// checkedTags is when a registry last confirmed a tag, as an annotation with or without a comma.
-var checkedTags = regexp.MustCompile(`,?"tidewaiter\.dev/checked":"[^"]*"`)
-
 // checkStored compares all that is stored, kind by kind, as of one revision: the servers' answers
 // byte by byte, and their revisions with those of etcd's keys.
 func (u *underFaults) checkStored() {
@@ -644,20 +653,21 @@ func (u *underFaults) checkStored() {
 	objects := 0
 	for _, path := range u.storedKinds() {
 		var first []byte
-		for i := range u.Servers {
-			raw, err := u.rest(i).Get().AbsPath(path).Param("resourceVersion", at).Param("resourceVersionMatch", "Exact").DoRaw(t.Context())
-			if err != nil {
-				t.Errorf("server %d lists %s at %s: %v", i, path, at, err)
-				continue
+		// Servers learn from each other when a registry last confirmed a tag.
+		harness.Eventually(t, func() error {
+			for i := range u.Servers {
+				raw, err := u.rest(i).Get().AbsPath(path).Param("resourceVersion", at).Param("resourceVersionMatch", "Exact").DoRaw(t.Context())
+				if err != nil {
+					return fmt.Errorf("server %d lists %s at %s: %w", i, path, at, err)
+				}
+				if i == 0 {
+					first = raw
+				} else if !bytes.Equal(raw, first) {
+					return fmt.Errorf("server %d has other %s at revision %s: %s", i, path, at, firstDifference(raw, first))
+				}
 			}
-			// When a registry confirmed a tag is not stored with it; a server learns it from the others.
-			raw = checkedTags.ReplaceAll(raw, nil)
-			if first == nil {
-				first = raw
-			} else if !bytes.Equal(raw, first) {
-				t.Errorf("server %d has other %s at revision %s: %s", i, path, at, firstDifference(raw, first))
-			}
-		}
+			return nil
+		})
 		var list metav1.PartialObjectMetadataList
 		must(t, json.Unmarshal(first, &list))
 		all[path] = map[string]metav1.PartialObjectMetadata{}

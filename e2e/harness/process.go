@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -20,7 +21,11 @@ import (
 
 // Patience is how long anything is waited for. It is generous: it bounds a
 // hang, it measures nothing.
-const Patience = 60 * time.Second
+var Patience = time.Minute
+
+func init() {
+	flag.DurationVar(&Patience, "patience", Patience, "how long anything is waited for; more where much else runs")
+}
 
 // Command is a program to run.
 type Command struct {
