@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -23,94 +21,20 @@ import (
 	"github.com/tidewaiter/tidewaiter/e2e/harness"
 )
 
-// postgres is a PostgreSQL of this machine.
-type postgres struct {
-	programs, dir, data, port string
-	process                   *harness.Process
-}
-
-// newPostgres prepares one. It skips the test if the machine has none.
-func newPostgres(t *testing.T) *postgres {
-	t.Helper()
-	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
-	must(t, err)
-	if len(found) == 0 {
-		t.Skip("this machine has no PostgreSQL (Debian's package postgresql)")
-	}
-	// a directory of the test is not passable for another user
-	dir, err := os.MkdirTemp("", "postgres")
-	must(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if os.Geteuid() == 0 {
-		must(t, os.Chown(dir, 65534, 65534))
-	}
-	return &postgres{programs: filepath.Dir(found[len(found)-1]), dir: dir, data: filepath.Join(dir, "data"), port: harness.FreePort(t)}
-}
-
-// command is one of PostgreSQL's programs, which refuse to run as root.
-func (p *postgres) command(program string, args ...string) harness.Command {
-	c := harness.Command{Path: filepath.Join(p.programs, program), Args: args, Dir: p.dir}
-	if os.Geteuid() == 0 {
-		c.Args = append([]string{"--reuid=65534", "--regid=65534", "--clear-groups", c.Path}, args...)
-		c.Path = "/usr/bin/setpriv"
-	}
-	return c
-}
-
-func (p *postgres) run(t *testing.T, program string, args ...string) {
-	t.Helper()
-	harness.MustRun(t, p.command(program, args...))
-}
-
-// start starts it, and waits until it answers.
-func (p *postgres) start(t *testing.T, args ...string) {
-	t.Helper()
-	p.process = harness.Start(t, p.command("postgres", append([]string{"-D", p.data, "-p", p.port, "-k", p.dir, "-c", "listen_addresses=127.0.0.1"}, args...)...))
-	harness.Eventually(t, func() error {
-		if got := harness.Run(t, p.command("pg_isready", "-h", "127.0.0.1", "-p", p.port)); got.Code != 0 {
-			return fmt.Errorf("%s%s", got.Stdout, got.Stderr)
-		}
-		return nil
-	})
-}
-
-// do runs a statement.
-func (p *postgres) do(t *testing.T, sql string) string {
-	t.Helper()
-	return strings.TrimSpace(harness.MustRun(t, p.command("psql", "-h", "127.0.0.1", "-p", p.port, "-U", "kine", "-d", "postgres", "-Atc", sql)))
-}
-
-// standby starts another that has each commit before it is acknowledged.
-func (p *postgres) standby(t *testing.T) *postgres {
-	t.Helper()
-	s := newPostgres(t)
-	s.run(t, "pg_basebackup", "-h", "127.0.0.1", "-p", p.port, "-U", "kine", "-D", s.data, "-R", "-X", "stream")
-	s.start(t)
-	p.do(t, "ALTER SYSTEM SET synchronous_standby_names = '*'")
-	p.do(t, "SELECT pg_reload_conf()")
-	harness.Eventually(t, func() error {
-		if state := p.do(t, "SELECT sync_state FROM pg_stat_replication"); state != "sync" {
-			return fmt.Errorf("the standby is %q", state)
-		}
-		return nil
-	})
-	return s
-}
-
 // address is an address that leads to one PostgreSQL or another.
 type address struct {
 	listener net.Listener
 	mu       sync.Mutex
-	port     string
+	to       string
 	conns    []net.Conn
 }
 
-func newAddress(t *testing.T, port string) *address {
+func newAddress(t *testing.T, to string) *address {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	t.Cleanup(func() { l.Close() })
-	a := &address{listener: l, port: port}
+	a := &address{listener: l, to: to}
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -126,10 +50,10 @@ func newAddress(t *testing.T, port string) *address {
 func (a *address) forward(c net.Conn) {
 	defer c.Close()
 	a.mu.Lock()
-	port := a.port
+	address := a.to
 	a.conns = append(a.conns, c)
 	a.mu.Unlock()
-	to, err := net.Dial("tcp", "127.0.0.1:"+port)
+	to, err := net.Dial("tcp", address)
 	if err != nil {
 		return
 	}
@@ -141,11 +65,11 @@ func (a *address) forward(c net.Conn) {
 	_, _ = io.Copy(to, c)
 }
 
-// lead ends the connections, and leads new ones to another port.
-func (a *address) lead(port string) {
+// lead ends the connections, and leads new ones elsewhere.
+func (a *address) lead(to string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.port = port
+	a.to = to
 	for _, c := range a.conns {
 		c.Close()
 	}
@@ -156,14 +80,14 @@ func (a *address) lead(port string) {
 func keepKine(t *testing.T, endpoint string) (servers string) {
 	t.Helper()
 	listen := "127.0.0.1:" + harness.FreePort(t)
-	program, dir := harness.Tool(t, "kine"), t.TempDir()
+	kine := harness.KineCommand(t, endpoint, listen)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil {
-			c := exec.CommandContext(ctx, program, "--endpoint", endpoint, "--listen-address", listen, "--metrics-bind-address", "0", "--datastore-poll-interval", "100ms")
-			c.Dir = dir
+			c := exec.CommandContext(ctx, kine.Path, kine.Args...)
+			c.Dir = kine.Dir
 			_ = c.Run()
 			select {
 			case <-ctx.Done():
@@ -182,12 +106,10 @@ func keepKine(t *testing.T, endpoint string) (servers string) {
 // killed and starts again, and while its standby takes over; in the end both have the same.
 func TestKineWhilePostgresFails(t *testing.T) {
 	t.Parallel()
-	primary := newPostgres(t)
-	primary.run(t, "initdb", "-D", primary.data, "-U", "kine", "-A", "trust")
-	primary.start(t)
-	standby := primary.standby(t)
-	database := newAddress(t, primary.port)
-	servers := keepKine(t, kineOver(database.listener.Addr().String()))
+	primary := harness.StartPostgres(t)
+	standby := primary.Standby(t)
+	database := newAddress(t, primary.Address)
+	servers := keepKine(t, harness.KineEndpoint(database.listener.Addr().String()))
 	r := &replicas{Replicas: harness.StartReplicas(t, 2, "--etcd-servers", servers)}
 	r.connect(t)
 
@@ -226,13 +148,13 @@ func TestKineWhilePostgresFails(t *testing.T) {
 	}
 	more(100)
 	for range 3 {
-		primary.process.Kill(t)
-		primary.start(t)
+		primary.Process.Kill(t)
+		primary.Start(t)
 		more(100)
 	}
-	primary.process.Kill(t)
-	standby.do(t, "SELECT pg_promote()")
-	database.lead(standby.port)
+	primary.Process.Kill(t)
+	standby.Do(t, "SELECT pg_promote()")
+	database.lead(standby.Address)
 	more(100)
 	cancel()
 	writing.Wait()

@@ -3,7 +3,7 @@
 //
 //	make bench-compare BASE=v1.2.3                                # some minutes
 //	make bench-compare BASE=main COMPARE='-rounds 9 -objects 6000'
-//	make bench-replicas COMPARE='-rounds 1 -objects 20000'          # beside SQLite alone and kube-apiservers
+//	make bench-replicas COMPARE='-rounds 1 -objects 20000'        # beside SQLite, kube-apiservers
 //
 // In each round all servers restart, and get the same requests in turn, a part at a time, so
 // that a machine whose speed changes disturbs all alike. The result is the median of the rounds'

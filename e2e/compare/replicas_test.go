@@ -32,7 +32,7 @@ func TestReplicas(t *testing.T) {
 			etcd := harness.StartEtcd(t, 3)
 			replicas := harness.StartReplicas(t, 3, "--etcd-servers", etcd.Servers)
 			replicas.AwaitShared(t, 3)
-			servers := []*server{alone, replicaServer(t, etcd, replicas)}
+			servers := []*server{alone, replicaServer(t, replicas, etcd.Members()...)}
 			peers := apiServers(t)
 			all = append(all, round(t, l, i, append(slices.Clone(servers), peers)))
 			for _, p := range peers.processes { // what follows measures without them
@@ -49,10 +49,11 @@ func TestReplicas(t *testing.T) {
 	fmt.Println(strings.Join(notes, "\n"))
 }
 
-// replicaServer is several servers as one. Processor time and memory are those of all, and of etcd.
-func replicaServer(t testing.TB, etcd *harness.Etcd, r *harness.Replicas) *server {
+// replicaServer is several servers as one. Processor time and memory are those of all, and of the
+// members of etcd.
+func replicaServer(t testing.TB, r *harness.Replicas, members ...*harness.Process) *server {
 	t.Helper()
-	processes := slices.Clone(etcd.Members())
+	processes := slices.Clone(members)
 	var collections []string
 	for _, s := range r.Servers {
 		processes = append(processes, s.Process())
