@@ -258,3 +258,19 @@ func TestAttackConfigOfAnotherImageThatIsRemembered(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatIsDerivedIsNotParsedAgain: an image that has its media type from Derive carries the same
+// manifest as before.
+func TestWhatIsDerivedIsNotParsedAgain(t *testing.T) {
+	image := newImage(digestOCIImage, read(t, "oci-image.json"), read(t, "oci-config.json"), "")
+	before, err := manifest.Of(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := manifest.Derive(image); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := manifest.Of(image); err != nil || after != before {
+		t.Errorf("of media type %s it is parsed again: %v", image.DockerImageManifestMediaType, err)
+	}
+}

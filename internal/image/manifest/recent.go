@@ -34,6 +34,8 @@ func Of(image *imagev1.Image) (*Manifest, error) {
 	m, err := Parse([]byte(key.raw), key.mediaType)
 	if err == nil && len(key.raw) <= recentBytes {
 		recentManifests.Add(key, m)
+		key.mediaType = m.MediaType // Derive writes it into an image that has none
+		recentManifests.Add(key, m)
 	}
 	return m, err
 }
