@@ -43,9 +43,10 @@ type encoding struct {
 	// costly is true if encoding an object costs more than reading it from the cache.
 	costly bool
 	// got are the objects that were read one by one. They are in a file of their own: kept has those
-	// of a list beside each other, so that one read gets many. singly counts them, and room is
-	// whether all objects fitted when they were counted last.
+	// of a list beside each other, so that one read gets many. seen are revisions that were read so,
+	// singly counts the reads, and room is whether all objects fitted when they were counted last.
 	got    *filecache.Cache[sums]
+	seen   []atomic.Uint32
 	singly atomic.Int64
 	room   atomic.Bool
 
@@ -84,6 +85,7 @@ func plainEncoding(k *kind, dir string) *encoding {
 		k:     k,
 		kept:  filecache.New[sums](dir, keptBytes),
 		got:   filecache.New[sums](dir, keptBytes),
+		seen:  make([]atomic.Uint32, seenRevisions),
 		ratio: 1,
 		piece: func(text []byte) piece { return piece{bytes: text} },
 		encode: func(_ context.Context, p *scan, run *run, objects []stored) (err error) {

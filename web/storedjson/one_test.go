@@ -23,8 +23,8 @@ func (l *lists) single(t *testing.T, r *kind, name string) (text string, reads u
 	return w.Body.String(), l.transformer.GetReadsAndReset()
 }
 
-// TestGetsAreFromTheCache: an object that was read is not read again until it changes. Each answer
-// is the one that a server without a cache gives, and an object that is gone is not found.
+// TestGetsAreFromTheCache: an object that was read twice is not read again until it changes. Each
+// answer is the one that a server without a cache gives, and an object that is gone is not found.
 func TestGetsAreFromTheCache(t *testing.T) {
 	l := newLists(t)
 	put := func(name string) {
@@ -48,6 +48,7 @@ func TestGetsAreFromTheCache(t *testing.T) {
 	put("b")
 	for _, name := range []string{"a", "b"} {
 		same(name, 1)
+		same(name, 1) // now it is kept
 		same(name, 0)
 	}
 	for range 3 {
@@ -55,6 +56,7 @@ func TestGetsAreFromTheCache(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.transformer.GetReadsAndReset()
+		same("a", 1)
 		same("a", 1)
 		same("a", 0)
 		same("b", 0)
@@ -66,6 +68,7 @@ func TestGetsAreFromTheCache(t *testing.T) {
 		t.Errorf("a deleted object: %s", text)
 	}
 	put("a")
+	same("a", 1)
 	same("a", 1)
 	same("a", 0)
 }
@@ -79,7 +82,9 @@ func TestAnotherNamesObjectIsNotAnswered(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l.single(t, l.reader, "ab")
+	for range 2 {
+		l.single(t, l.reader, "ab")
+	}
 	r, rev := l.reader.plain.empty(), l.db.Revision()
 	l.reader.plain.got.Append(&r.Run, []int64{rev}, 1)
 	for name, want := range map[string]bool{"ab": true, "a": false, "b": false} {
