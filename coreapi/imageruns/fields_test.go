@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
@@ -130,6 +131,38 @@ func TestUnknownVerdict(t *testing.T) {
 		}
 		if got := fmt.Sprint(names); got != test.want {
 			t.Errorf("%v: %s, want %s", test.set, got, test.want)
+		}
+	}
+}
+
+// Each requirement of a selector counts, whichever other one is beside it.
+func TestEachRequirementCounts(t *testing.T) {
+	t.Parallel()
+	from := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	r := &ImageRun{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "one"}, Spec: ImageRunSpec{
+		Cluster: "prod", Workload: "Deployment/app", Image: "registry.example.com/app:1", From: metav1.NewTime(from),
+	}, Status: ImageRunStatus{Verdicts: []RunVerdict{{Since: metav1.NewTime(from), Verified: "True"}}}}
+	values := map[string]struct{ has, lacks string }{
+		nameField: {"one", "other"}, namespaceField: {"team", "other"}, clusterField: {"prod", "other"}, workloadField: {"app", "other"}, imageField: {"registry.example.com/app:1", "registry.example.com/app:2"},
+		verifiedField: {"True", "False"}, runningField: {"true", "false"}, atField: {"2026-01-01T01:00:00Z", "2025-01-01T01:00:00Z"},
+	}
+	for one, its := range values {
+		for other, value := range values {
+			if one == other {
+				continue
+			}
+			for selector, want := range map[string]bool{
+				one + "=" + its.has + "," + other + "=" + value.has: true, one + "=" + its.lacks + "," + other + "=" + value.has: false, one + "!=" + its.has + "," + other + "=" + value.has: false,
+			} {
+				parsed, err := fields.ParseSelector(selector)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p := predicate(labels.Everything(), parsed)
+				if got, err := p.Matches(r); err != nil || got != want {
+					t.Errorf("%s selects it: %v, %v", selector, got, err)
+				}
+			}
 		}
 	}
 }
