@@ -1,4 +1,4 @@
-package ranges_test
+package coreapi_test
 
 import (
 	"errors"
@@ -15,12 +15,13 @@ import (
 	"github.com/tidewaiter/tidewaiter/db/kubestore"
 )
 
-const size = 64
+const rangeSize = 64
 
-func open(t *testing.T, d *db.DB) *ranges.Store {
+// openRange opens the bitmap of a range of numbers.
+func openRange(t *testing.T, d *db.DB) *ranges.Store {
 	t.Helper()
 	g := kubestore.NewGetter(d, legacyscheme.Codecs, kubestore.Options{})
-	s, err := ranges.New(g, "numbers", allocator.NewAllocationMapWithOffset(size, "0-63", 0))
+	s, err := ranges.New(g, "numbers", allocator.NewAllocationMapWithOffset(rangeSize, "0-63", 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,8 +29,8 @@ func open(t *testing.T, d *db.DB) *ranges.Store {
 	return s
 }
 
-// initialize stores an empty bitmap, as the first repair does.
-func initialize(t *testing.T, s *ranges.Store) {
+// initializeRange stores an empty bitmap, as the first repair does.
+func initializeRange(t *testing.T, s *ranges.Store) {
 	t.Helper()
 	empty, err := s.Get()
 	if err != nil {
@@ -44,13 +45,13 @@ func initialize(t *testing.T, s *ranges.Store) {
 // A damaged bitmap is as one that was never stored.
 func TestDamagedBitmap(t *testing.T) {
 	d := dbtest.Open(t)
-	s := open(t, d)
-	initialize(t, s)
+	s := openRange(t, d)
+	initializeRange(t, s)
 	dbtest.Damage(t, d, "/core/rangeallocations/numbers")
 	if got, err := s.Get(); err != nil || got.ResourceVersion != "" {
 		t.Errorf("Get: %v, %v; want no version", got, err)
 	}
-	initialize(t, s)
+	initializeRange(t, s)
 	if ok, err := s.Allocate(1); !ok || err != nil {
 		t.Errorf("after it is made anew: %v, %v", ok, err)
 	}
@@ -61,7 +62,7 @@ func TestDamagedBitmap(t *testing.T) {
 }
 
 func TestNothingBeforeTheFirstRepair(t *testing.T) {
-	s := open(t, dbtest.Open(t))
+	s := openRange(t, dbtest.Open(t))
 	if _, err := s.Allocate(1); !errors.Is(err, ranges.ErrNotReady) {
 		t.Errorf("Allocate: %v, want ErrNotReady", err)
 	}
@@ -71,7 +72,7 @@ func TestNothingBeforeTheFirstRepair(t *testing.T) {
 	if got, err := s.Get(); err != nil || got.ResourceVersion != "" {
 		t.Errorf("Get: %v, %v; want no version", got, err)
 	}
-	initialize(t, s)
+	initializeRange(t, s)
 	if ok, err := s.Allocate(1); !ok || err != nil {
 		t.Errorf("after it: %v, %v", ok, err)
 	}
@@ -79,21 +80,21 @@ func TestNothingBeforeTheFirstRepair(t *testing.T) {
 
 func TestNumbersAreGivenOnceAndKept(t *testing.T) {
 	d := dbtest.Open(t)
-	s := open(t, d)
-	initialize(t, s)
+	s := openRange(t, d)
+	initializeRange(t, s)
 	for _, want := range []bool{true, false} {
 		if ok, err := s.Allocate(7); ok != want || err != nil {
 			t.Errorf("Allocate(7): %v, %v; want %v", ok, err, want)
 		}
 	}
-	if !s.Has(7) || s.Has(8) || s.Free() != size-1 {
+	if !s.Has(7) || s.Has(8) || s.Free() != rangeSize-1 {
 		t.Errorf("has 7: %v, has 8: %v, free: %d", s.Has(7), s.Has(8), s.Free())
 	}
 	// A failed attempt leaves the next ones sound.
-	if _, err := s.Allocate(size + 1); err == nil {
+	if _, err := s.Allocate(rangeSize + 1); err == nil {
 		t.Error("a number past the range")
 	}
-	other := open(t, d)
+	other := openRange(t, d)
 	if ok, err := other.Allocate(7); ok || err != nil {
 		t.Errorf("another keeper gives 7 again: %v, %v", ok, err)
 	}
@@ -111,8 +112,8 @@ func TestNumbersAreGivenOnceAndKept(t *testing.T) {
 }
 
 func TestReplacingAChangedBitmapIsAConflict(t *testing.T) {
-	s := open(t, dbtest.Open(t))
-	initialize(t, s)
+	s := openRange(t, dbtest.Open(t))
+	initializeRange(t, s)
 	snapshot, err := s.Get()
 	if err != nil {
 		t.Fatal(err)
@@ -134,12 +135,12 @@ func TestReplacingAChangedBitmapIsAConflict(t *testing.T) {
 
 func TestManyKeepersGiveEachNumberOnce(t *testing.T) {
 	d := dbtest.Open(t)
-	initialize(t, open(t, d))
+	initializeRange(t, openRange(t, d))
 	var mu sync.Mutex
 	given := map[int]bool{}
 	var group sync.WaitGroup
 	for range 4 {
-		s := open(t, d)
+		s := openRange(t, d)
 		for range 2 {
 			group.Go(func() {
 				for {
@@ -162,7 +163,7 @@ func TestManyKeepersGiveEachNumberOnce(t *testing.T) {
 		}
 	}
 	group.Wait()
-	if len(given) != size {
-		t.Errorf("%d numbers given out of %d", len(given), size)
+	if len(given) != rangeSize {
+		t.Errorf("%d numbers given out of %d", len(given), rangeSize)
 	}
 }
