@@ -40,10 +40,9 @@ func GetTable(ctx context.Context, config *restclient.Config, path string, query
 	return table, request.Do(ctx).Into(table)
 }
 
-// PrintTable prints the table that `kubectl get` would show for the list at path, with query's
-// parameters.
-func PrintTable(ctx context.Context, w io.Writer, config *restclient.Config, path string, query url.Values, wide bool) error {
-	table, err := GetTable(ctx, config, path, query)
+// PrintTable prints the table that `kubectl get` would show for the list at path.
+func PrintTable(ctx context.Context, w io.Writer, config *restclient.Config, path string) error {
+	table, err := GetTable(ctx, config, path, nil)
 	if err != nil {
 		return err
 	}
@@ -51,7 +50,7 @@ func PrintTable(ctx context.Context, w io.Writer, config *restclient.Config, pat
 		_, err := io.WriteString(w, "No resources found\n")
 		return err
 	}
-	return WriteTable(w, table, wide)
+	return WriteTable(w, table, false)
 }
 
 // WriteTable writes a table as kubectl does, with all columns if wide.

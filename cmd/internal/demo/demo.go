@@ -66,7 +66,7 @@ func Run(ctx context.Context, dir string, once bool, out io.Writer) error {
 			return err
 		}
 		fmt.Fprintf(out, "\n> kubectl get images\n")
-		if err := cli.PrintTable(ctx, out, s.Web.ClientConfig(), "/apis/image.openshift.io/v1/images", nil, false); err != nil {
+		if err := cli.PrintTable(ctx, out, s.Web.ClientConfig(), "/apis/image.openshift.io/v1/images"); err != nil {
 			return err
 		}
 		if once {

@@ -55,12 +55,6 @@ type Images interface {
 	Update(ctx context.Context, image *imagev1.Image, opts metav1.UpdateOptions) (*imagev1.Image, error)
 }
 
-// Judge reports whether the policies in force may give an Image another verdict than the stored
-// one; signatures.Live is a Judge. The server computes the new verdict when the Image is written.
-type Judge interface {
-	Stale(image *imagev1.Image) bool
-}
-
 // Tally counts Images. A sweep passes it every Image that it examines, as the sweep leaves it.
 // Between sweeps it gets the Images that have changed.
 type Tally interface {
@@ -118,8 +112,9 @@ func (p *Progress) Count(image *imagev1.Image, changed bool) {
 // Options of a Sweeper. Images and Policies are required.
 type Options struct {
 	Images Images
-	// Policies are those in force.
-	Policies Judge
+	// Policies are those in force. They show which Images may get another verdict than the stored one;
+	// the server computes it when the Image is written.
+	Policies *signatures.Live
 	// Tally counts what each sweep examines.
 	Tally Tally
 	// Changes reports the Images that Tally counts again between sweeps.
@@ -136,7 +131,7 @@ type Options struct {
 type Sweeper struct {
 	*Requests
 	images  Images
-	judge   Judge
+	judge   *signatures.Live
 	tally   Tally
 	changes Changes
 	clock   clock.WithTicker
