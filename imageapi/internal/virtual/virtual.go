@@ -5,6 +5,7 @@ package virtual
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
@@ -32,6 +33,20 @@ func (r Resource) NamespaceScoped() bool { return r.Namespaced }
 
 // GetSingularName returns the name of one object in commands.
 func (r Resource) GetSingularName() string { return r.Singular }
+
+// BeforeCreate prepares an object of a kind that is not stored, and validates it, as
+// [rest.BeforeCreate] and a store do.
+func BeforeCreate(ctx context.Context, strategy rest.RESTCreateStrategy, obj runtime.Object, validate rest.ValidateObjectFunc) error {
+	object, err := meta.Accessor(obj)
+	if err != nil {
+		return err
+	}
+	rest.FillObjectMetaSystemFields(object)
+	if err := rest.BeforeCreate(strategy, ctx, obj); err != nil || validate == nil {
+		return err
+	}
+	return validate(ctx, obj.DeepCopyObject())
+}
 
 // Status serves a subresource status. It is a rest.Patcher and a rest.ResetFieldsStrategy.
 type Status struct {

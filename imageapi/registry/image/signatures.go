@@ -45,14 +45,8 @@ func (r *SignaturesREST) Create(ctx context.Context, obj runtime.Object, validat
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not an ImageSignature: %T", obj))
 	}
-	rest.FillObjectMetaSystemFields(&signature.ObjectMeta)
-	if err := rest.BeforeCreate(r.strategy, ctx, signature); err != nil {
+	if err := virtual.BeforeCreate(ctx, r.strategy, signature, validate); err != nil {
 		return nil, err
-	}
-	if validate != nil {
-		if err := validate(ctx, signature.DeepCopy()); err != nil {
-			return nil, err
-		}
 	}
 	imageName, _, err := SplitSignatureName(signature.Name)
 	if err != nil {

@@ -104,14 +104,8 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 	options = cmp.Or(options, &metav1.CreateOptions{})
 	version, uid := asked.ResourceVersion, asked.UID
 	asked.ResourceVersion = ""
-	rest.FillObjectMetaSystemFields(&asked.ObjectMeta)
-	if err := rest.BeforeCreate(r.strategy, ctx, asked); err != nil {
+	if err := virtual.BeforeCreate(ctx, r.strategy, asked, validate); err != nil {
 		return nil, err
-	}
-	if validate != nil {
-		if err := validate(ctx, asked.DeepCopy()); err != nil {
-			return nil, err
-		}
 	}
 	if r.importer == nil {
 		return nil, apierrors.NewBadRequest("this server does not import: use one that serves requests")

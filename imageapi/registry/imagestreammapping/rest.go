@@ -55,14 +55,8 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, validate rest.Val
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not an ImageStreamMapping: %T", obj))
 	}
 	options = cmp.Or(options, &metav1.CreateOptions{})
-	rest.FillObjectMetaSystemFields(&mapping.ObjectMeta)
-	if err := rest.BeforeCreate(r.strategy, ctx, mapping); err != nil {
+	if err := virtual.BeforeCreate(ctx, r.strategy, mapping, validate); err != nil {
 		return nil, err
-	}
-	if validate != nil {
-		if err := validate(ctx, mapping.DeepCopy()); err != nil {
-			return nil, err
-		}
 	}
 	stream, err := r.stream(ctx, mapping, options.DryRun)
 	if err != nil {
