@@ -339,7 +339,7 @@ func TestAttackAlternativesElsewhere(t *testing.T) {
 		{name: "an alternative for another repository does not cover", policies: []*policy.Policy{of("", "ours", repository, ours), of("", "theirs", wide+"/other", theirs)}, verified: "False"},
 		{name: "an alternative for a tag covers the tag alone", asked: ":v1", policies: []*policy.Policy{of("", "ours", repository, ours), of("", "theirs", repository+":v1", theirs)}, verified: "True"},
 		{name: "by the digest it does not cover", policies: []*policy.Policy{of("", "ours", repository, ours), of("", "theirs", repository+":v1", theirs)}, verified: "False"},
-		{name: "what cannot be used is no alternative", policies: []*policy.Policy{of("", "theirs", wide, theirs), policy.Nobody("", "broken", &policy.DocumentSpec{Scopes: []string{wide}, Alternatives: "release"})}, verified: "False"},
+		{name: "what cannot be used is no alternative", policies: []*policy.Policy{of("", "theirs", wide, theirs), policy.DenyAll("", "broken", &policy.DocumentSpec{Scopes: []string{wide}, Alternatives: "release"})}, verified: "False"},
 		{name: "a signature that nobody can judge", policies: []*policy.Policy{of("", "ours", wide, ours), of("", "others", wide, ours)}, there: []imagev1.ImageSignature{unknown}, verified: "Unknown"},
 		{name: "and one that is false", policies: []*policy.Policy{of("", "ours", wide, ours), of("", "others", wide, ours)}, there: []imagev1.ImageSignature{unknown, byTheirs}, verified: "False"},
 	} {

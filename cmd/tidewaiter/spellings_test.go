@@ -60,7 +60,7 @@ func TestNoSpellingEscapesAPolicy(t *testing.T) {
 	if err := json.Unmarshal([]byte(`{"spec":{"scopes":["own.example.com:443/team"]}}`), &d); err != nil {
 		t.Fatal(err)
 	}
-	set, err := policy.NewSet(append(policies, policy.Nobody("team", "own", &d.Spec)))
+	set, err := policy.NewSet(append(policies, policy.DenyAll("team", "own", &d.Spec)))
 	if err != nil {
 		t.Fatal(err)
 	}

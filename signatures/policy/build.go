@@ -97,9 +97,9 @@ func New(namespace, name string, spec *DocumentSpec) (*Policy, error) {
 	return b.build()
 }
 
-// Nobody returns a policy for an API object that New refuses. It covers the valid scopes of the
+// DenyAll returns a policy for an API object that New refuses. It covers the valid scopes of the
 // object, trusts no signer and has no alternatives, so that no image meets it.
-func Nobody(namespace, name string, spec *DocumentSpec) *Policy {
+func DenyAll(namespace, name string, spec *DocumentSpec) *Policy {
 	b := &builder{doc: &decoded{}}
 	p := &Policy{Namespace: namespace, Name: name, Sigstore: trustsNone{}, Identity: Identity{match: MatchRepoDigestOrExact}}
 	p.hash = "nobody " + p.ID()

@@ -63,7 +63,7 @@ func TestAttackObjectNamesAFile(t *testing.T) {
 
 // An object that only an older version could use still covers its scopes, and trusts no signer.
 func TestObjectThatCannotBeUsed(t *testing.T) {
-	p := policy.Nobody("", "old", &policy.DocumentSpec{Scopes: []string{"registry.example.com/app", "a*b"}})
+	p := policy.DenyAll("", "old", &policy.DocumentSpec{Scopes: []string{"registry.example.com/app", "a*b"}})
 	set, err := policy.NewSet([]*policy.Policy{p})
 	if err != nil {
 		t.Fatal(err)

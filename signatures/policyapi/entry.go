@@ -57,7 +57,7 @@ func (k *Keeper) entryOf(o object) *entry {
 	var err error
 	if e.policy, err = policy.New(o.GetNamespace(), o.GetName(), o.spec()); err != nil {
 		e.fault = fault{ReasonInvalid, fmt.Sprintf("an older version accepted it, but this one cannot use it, so nothing that it covers is trusted: %v", err)}
-		e.policy = policy.Nobody(o.GetNamespace(), o.GetName(), o.spec())
+		e.policy = policy.DenyAll(o.GetNamespace(), o.GetName(), o.spec())
 	}
 	e.policy.Admission = e.admission
 	return e

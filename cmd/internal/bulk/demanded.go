@@ -77,7 +77,7 @@ func shownPolicies(ctx context.Context, config *restclient.Config) (*policy.Set,
 			return list, json.Unmarshal(body, list)
 		}, func(list *shownList) error {
 			for _, o := range list.Items {
-				p := policy.Nobody(o.Namespace, o.Name, &o.Spec)
+				p := policy.DenyAll(o.Namespace, o.Name, &o.Spec)
 				p.Attestations = make([]*attestation.Demand, len(o.Spec.Policy.Attestations))
 				all = append(all, p)
 			}
