@@ -115,18 +115,18 @@ func (r *Running) cell() string {
 // VerdictCell returns the verdict of an answer for a cell. If the reference names no repository, it
 // is the verdict of all repositories of the image.
 func VerdictCell(a *Answer) string {
-	all := make([]verdicts.One, 0, len(a.Verdicts)+1)
+	all := make([]verdicts.Verdict, 0, len(a.Verdicts)+1)
 	if a.Verdict != nil {
-		all = append(all, a.Verdict.one())
+		all = append(all, a.Verdict.brief())
 	}
 	for i := range a.Verdicts {
-		all = append(all, a.Verdicts[i].one())
+		all = append(all, a.Verdicts[i].brief())
 	}
 	return cmp.Or(verdicts.Cell(all), table.None)
 }
 
-func (v *Verdict) one() verdicts.One {
-	return verdicts.One{Verified: v.Verified, Reason: v.Reason, Covered: len(v.Policies) > 0, Until: v.Until}
+func (v *Verdict) brief() verdicts.Verdict {
+	return verdicts.Verdict{Verified: v.Verified, Reason: v.Reason, Covered: len(v.Policies) > 0, Until: v.Until}
 }
 
 // tagsOf names as many tags that lead to an image as fit.

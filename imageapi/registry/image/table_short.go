@@ -67,11 +67,11 @@ func firstOf(all []reference.Reference) string {
 // verdict is the worst verdict of all that the row has.
 func (r *row) verdict() string {
 	if len(r.held) == 0 {
-		return verdicts.One{Verified: r.verified}.Word()
+		return verdicts.Verdict{Verified: r.verified}.Word()
 	}
-	all := make([]verdicts.One, len(r.held))
+	all := make([]verdicts.Verdict, len(r.held))
 	for i, v := range r.held {
-		all[i] = verdicts.One{Verified: v.Verified, Reason: v.Reason, Covered: v.Covered, Until: v.Until}
+		all[i] = verdicts.Verdict{Verified: v.Verified, Reason: v.Reason, Covered: v.Covered, Until: v.Until}
 	}
 	return verdicts.Cell(all)
 }

@@ -12,9 +12,9 @@ import (
 // maxCell bounds the cell of a verdict in a table, in bytes.
 const maxCell = 19
 
-// One is the verdict on an image in one place: a repository, or a tag that is the scope of a
+// Verdict is the verdict on an image in one place: a repository, or a tag that is the scope of a
 // policy.
-type One struct {
+type Verdict struct {
 	Verified, Reason string
 	// Covered is true if a policy covers the place.
 	Covered bool
@@ -36,7 +36,7 @@ func Worse(a, b string) string {
 
 // worstOf returns the worst verdict of the places that a policy covers; if no place is covered, the
 // worst of all. Among places with the same verdict, it returns the first.
-func worstOf(all []One) (worst One) {
+func worstOf(all []Verdict) (worst Verdict) {
 	for i, one := range all {
 		if i == 0 || one.Covered && !worst.Covered || one.Covered == worst.Covered && Worse(worst.Verified, one.Verified) != worst.Verified {
 			worst = one
@@ -48,7 +48,7 @@ func worstOf(all []One) (worst One) {
 // Cell returns the text of a table's cell for an image in several places: the worst verdict and, if
 // other places differ, the number of places that have it, as in "True (2 of 3)". It is "" if the
 // image is in no place.
-func Cell(all []One) string {
+func Cell(all []Verdict) string {
 	if len(all) == 0 {
 		return ""
 	}
@@ -69,7 +69,7 @@ func Cell(all []One) string {
 
 // Word returns the verdict for a cell. Unknown comes with its reason, and Excepted with the day of
 // its end.
-func (v One) Word() string {
+func (v Verdict) Word() string {
 	if day, _, ok := strings.Cut(v.Until, "T"); ok && v.Verified == Excepted {
 		return v.Verified + ":" + day
 	}

@@ -6,20 +6,20 @@ import (
 )
 
 func TestCell(t *testing.T) {
-	covered := func(words ...string) (all []One) {
+	covered := func(words ...string) (all []Verdict) {
 		for _, word := range words {
-			all = append(all, One{Verified: word, Reason: "SearchIncomplete", Covered: true})
+			all = append(all, Verdict{Verified: word, Reason: "SearchIncomplete", Covered: true})
 		}
 		return all
 	}
-	free := func(words ...string) (all []One) {
+	free := func(words ...string) (all []Verdict) {
 		for _, word := range words {
-			all = append(all, One{Verified: word, Reason: "NoMatchingPolicy"})
+			all = append(all, Verdict{Verified: word, Reason: "NoMatchingPolicy"})
 		}
 		return all
 	}
 	for _, tt := range []struct {
-		all  []One
+		all  []Verdict
 		want string
 	}{
 		{nil, ""},
@@ -32,7 +32,7 @@ func TestCell(t *testing.T) {
 		{covered("Unknown"), "Unknown:Unread"},
 		{covered("Excepted"), "Excepted"},
 		{covered("Excepted", "True"), "Excepted (1 of 2)"},
-		{[]One{{Verified: Excepted, Covered: true, Until: "2026-12-31T10:00:00Z"}}, "Excepted:2026-12-31"},
+		{[]Verdict{{Verified: Excepted, Covered: true, Until: "2026-12-31T10:00:00Z"}}, "Excepted:2026-12-31"},
 		{slices.Concat(free("NoPolicy"), covered("Excepted")), "Excepted (1 of 2)"},
 		{covered("Excepted", "Unknown"), "Unknown (1 of 2)"},
 		{free("NoPolicy"), "NoPolicy"},
@@ -51,10 +51,10 @@ func TestCell(t *testing.T) {
 			t.Errorf("%q has %d bytes", got, len(got))
 		}
 	}
-	if got := (One{Verified: VerifiedUnknown, Reason: "AVeryLongReasonOfSomebody"}).Word(); len(got) > maxCell+len("…") || got[:10] != "Unknown:AV" {
+	if got := (Verdict{Verified: VerifiedUnknown, Reason: "AVeryLongReasonOfSomebody"}).Word(); len(got) > maxCell+len("…") || got[:10] != "Unknown:AV" {
 		t.Errorf("a long reason is %q", got)
 	}
-	if got := (One{Verified: VerifiedUnknown}).Word(); got != "Unknown:NotJudged" {
+	if got := (Verdict{Verified: VerifiedUnknown}).Word(); got != "Unknown:NotJudged" {
 		t.Errorf("no reason is %q", got)
 	}
 }
