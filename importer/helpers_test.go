@@ -110,8 +110,8 @@ func wantReason(t testing.TB, err error, want pull.Reason) *pull.Error {
 	if e.Reason != want {
 		t.Fatalf("error is %v with reason %s, want %s", err, e.Reason, want)
 	}
-	if e.Host == "" || e.Reference == "" {
-		t.Errorf("error %q does not name host (%q) and reference (%q)", e, e.Host, e.Reference)
+	if e.Host == "" || e.Repository == "" || e.Reference == "" {
+		t.Errorf("error %q does not name host (%q), repository (%q) and reference (%q)", e, e.Host, e.Repository, e.Reference)
 	}
 	return e
 }

@@ -57,8 +57,8 @@ func TestRegistryThatLies(t *testing.T) {
 			registry.Inject(tc.match, 0, tc.fault)
 			_, err := newImporter(t, importer.Options{Limits: pull.Limits{Attempts: 1}}).Import(t.Context(), parse(t, registry.Host+"/team/app:v1"), images)
 			e := wantReason(t, err, tc.want)
-			if e.Host != registry.Host || e.Reference != registry.Host+"/team/app:v1" {
-				t.Errorf("the error is about %s, %s", e.Host, e.Reference)
+			if e.Host != registry.Host || e.Repository != "team/app" || e.Reference != registry.Host+"/team/app:v1" {
+				t.Errorf("the error is about %s, %s, %s", e.Host, e.Repository, e.Reference)
 			}
 			if len(images.Writes()) != 0 {
 				t.Errorf("stored %v", images.Writes())

@@ -96,10 +96,10 @@ func (g *Getter) Store(resource schema.GroupResource) *Store {
 }
 
 func (g *Getter) decorate(config *storagebackend.ConfigForResource, resourcePrefix string,
-	_ func(runtime.Object) (string, error), newFunc, _ func() runtime.Object,
+	_ func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
 	_ storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
 	cfg := Config{
-		DB: g.db, Codec: config.Codec, New: newFunc,
+		DB: g.db, Codec: config.Codec, New: newFunc, NewList: newListFunc,
 		ResourcePrefix: strings.TrimSuffix(resourcePrefix, "/") + "/", GroupResource: config.GroupResource,
 		Unconverted: slices.Contains(g.opts.Unconverted, config.GroupResource), Triggers: triggers, ProgressInterval: g.opts.ProgressInterval, BookmarkInterval: g.opts.BookmarkInterval, budget: g.budget,
 	}

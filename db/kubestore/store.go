@@ -27,8 +27,8 @@ type Config struct {
 	DB *db.DB
 	// Codec encodes objects for storage and decodes what is stored.
 	Codec runtime.Codec
-	// New returns an empty object.
-	New func() runtime.Object
+	// New and NewList return an empty object and list.
+	New, NewList func() runtime.Object
 	// Prefix is prepended to every key; "" is "/".
 	Prefix string
 	// ResourcePrefix is the prefix of every key given to the Store; it starts with "/" and is longer.

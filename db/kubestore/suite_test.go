@@ -113,6 +113,7 @@ func setupOn(t testing.TB, d *db.DB, change ...func(*Config)) *fixture {
 		DB:               d,
 		Codec:            apitesting.TestCodec(codecs, examplev1.SchemeGroupVersion),
 		New:              func() runtime.Object { return &example.Pod{} },
+		NewList:          func() runtime.Object { return &example.PodList{} },
 		ResourcePrefix:   "/pods/",
 		GroupResource:    schema.GroupResource{Resource: "pods"},
 		Transformer:      tr,

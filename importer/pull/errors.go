@@ -84,9 +84,9 @@ var words = map[Reason]string{
 // safe to show and to log: URLs have lost their queries, and a registry's text is cut and cleaned.
 type Error struct {
 	Reason Reason
-	// Host is the registry's; Reference is canonical. For a child of an index, it has the child's
-	// digest.
-	Host, Reference string
+	// Host and Repository are the registry's; Reference is canonical. For a child of an index,
+	// Reference has the child's digest.
+	Host, Repository, Reference string
 	// Message is what happened and, where that is known, what to do.
 	Message string
 	// RetryAfter is the pause that the registry asked for, from the time of the error; 0 if it named
@@ -181,7 +181,8 @@ func Describe(ref reference.Reference, err error) *Error {
 		}
 	}
 	if e.Reference == "" {
-		e.Host, e.Reference = ref.Host, ref.String()
+		e.Host, e.Repository = ref.Host, ref.Repository
+		e.Reference = ref.String()
 	}
 	return e
 }

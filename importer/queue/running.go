@@ -80,7 +80,7 @@ func (w *Worker) importShown(ctx context.Context, im *importer.Importer, ref ref
 	case err != nil:
 		return nil, false, err
 	case digest == "":
-		return nil, false, &pull.Error{Reason: pull.NotFound, Host: ref.Host, Reference: ref.String(), Message: "the registry does not have it, or denies it to the pods that use it"}
+		return nil, false, &pull.Error{Reason: pull.NotFound, Host: ref.Host, Repository: ref.Repository, Reference: ref.String(), Message: "the registry does not have it, or denies it to the pods that use it"}
 	}
 	result, err = w.importPresent(ctx, im, ref, w.Images)
 	return result, !isHidden(err), err
