@@ -223,4 +223,10 @@ func TestAskingForLayers(t *testing.T) {
 			t.Errorf("the layer of %s: %s%s", name, got.Stdout, got.Stderr)
 		}
 	}
+	got = harness.Run(t, harness.Command{Path: harness.Binary(t), Args: []string{"impact", "--kubeconfig", s.Kubeconfig, "--base", r.Host + "/team/base:v1", "-o", "wide"}})
+	for name, is := range map[string]bool{"base": false, "on": true, "other": false} {
+		if strings.Contains(got.Stdout, " "+r.Host+"/team/"+name+":v1 ") != is {
+			t.Errorf("on the base, %s: %s%s", name, got.Stdout, got.Stderr)
+		}
+	}
 }

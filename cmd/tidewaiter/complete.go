@@ -52,14 +52,17 @@ func (o *clientOptions) completeReferences(n int) cobra.CompletionFunc {
 		if len(args) >= n {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return o.complete(cmd, begun, func(ctx context.Context, l *looker, yield func(string)) {
-			_ = l.someTags(ctx, func(ref reference.Reference) { yield(ref.String()) })
-		})
+		return o.complete(cmd, begun, someReferences)
 	}
 }
 
-// completeNames has shells complete the flags of a verb that name a followed cluster, a namespace
-// or a policy.
+// someReferences yields the references of known tags.
+func someReferences(ctx context.Context, l *looker, yield func(string)) {
+	_ = l.someTags(ctx, func(ref reference.Reference) { yield(ref.String()) })
+}
+
+// completeNames has shells complete the flags of a verb that name a followed cluster, a namespace,
+// a policy or an image.
 func (o *clientOptions) completeNames(cmd *cobra.Command) {
 	for flag, known := range map[string]func(context.Context, *looker, func(string)){
 		"cluster": func(ctx context.Context, l *looker, yield func(string)) { l.someNames(ctx, clustersPath, "", yield) },
@@ -67,6 +70,8 @@ func (o *clientOptions) completeNames(cmd *cobra.Command) {
 			cluster, _ := cmd.Flags().GetString("cluster")
 			l.someNamespaces(ctx, cluster, yield)
 		},
+		"base":   someReferences,
+		"delete": someReferences,
 		"remove-policy": func(ctx context.Context, l *looker, yield func(string)) {
 			l.someNames(ctx, "/apis/config.openshift.io/v1/clusterimagepolicies", "", yield)
 		},

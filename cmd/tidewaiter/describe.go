@@ -459,7 +459,7 @@ func newDescribeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "describe REF",
 		SuggestFor: []string{"inspect", "show"},
-		Short:      "Show everything known about an image",
+		Short:      "Show one image on a page: all that is known of it; get shows one line",
 		Long: `Show everything that a server knows about an image: its contents (platforms, size,
 layers, environment, entrypoint, user, labels), who signed it and whether that
 counts, how many pods use it and where, and which tags lead to it, since when.

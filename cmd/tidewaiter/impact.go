@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/tidewaiter/tidewaiter/imageapi/answers"
 	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/config"
 	"github.com/tidewaiter/tidewaiter/internal/printable"
 	tablecells "github.com/tidewaiter/tidewaiter/internal/table"
 	"github.com/tidewaiter/tidewaiter/internal/trusted"
@@ -73,10 +73,12 @@ most pods first.
   # What expires within 30 days?
   tidewaiter impact --at 720h
 
-  # Who runs what is in this registry, in this image, with this layer, with this package?
+  # Who runs what is in this registry, in this image, with this layer, on this base, with
+  # this package?
   tidewaiter impact --registry old.example.com
   tidewaiter impact --delete registry.example.com/team/app:v1
   tidewaiter impact --layer sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+  tidewaiter impact --base registry.example.com/team/base:v1
   tidewaiter impact --package 'openssl@>=3.0,<3.0.7'
 
   # What does a new advisory touch, and which tag has the fix? Which of all advisories do?
@@ -96,11 +98,12 @@ most pods first.
 	f.StringVar(&o.spec.LoseRegistry, "registry", "", "registry that goes away, HOST[:PORT]")
 	f.StringVar(&o.spec.Delete, "delete", "", "tag that its registry loses, or digest whose image is deleted")
 	f.StringVar(&o.spec.Layer, "layer", "", "digest of a layer: the images that have it")
+	f.StringVar(&o.spec.Base, "base", "", "tag, digest or repository of a base image: the images that are built on it, by their annotations or their layers")
 	f.StringVar(&o.spec.Package, "package", "", "package by name or package URL, and a range of its versions: NAME[@>=1.0,<1.2]; the images that have it, by their SBOMs")
 	f.StringVar(&o.advisories, "advisory", "", "advisories in the OSV format: a file, a folder, a ZIP archive, or - for standard input; the images with an affected package, by their SBOMs")
 	f.StringVar(&o.at, "at", "", "time (2027-01-31, 2027-01-31T12:00:00Z) or duration from now (720h): what expires until then")
 	f.BoolVar(&o.ever, "ever", false, "with --advisory, also list what ran at any time; exit with 3 if something did")
-	acts := []string{"policy", "remove-policy", "revoke-key", "registry", "delete", "layer", "package", "advisory", "at"}
+	acts := []string{"policy", "remove-policy", "revoke-key", "registry", "delete", "layer", "base", "package", "advisory", "at"}
 	cmd.MarkFlagsMutuallyExclusive(acts...)
 	o.addCommonFlags(cmd)
 	return cmd
@@ -232,11 +235,8 @@ func (o *impactOptions) act() (what string, err error) {
 	switch {
 	case o.policies != "":
 		all, err := policy.LoadObjects(o.policies)
-		if errors.Is(err, fs.ErrNotExist) {
-			return "", cli.WithHint(err, "it is a file or a folder of ClusterImagePolicy documents")
-		}
 		if err != nil {
-			return "", cli.WithHint(err, "docs/reference/signatures.md has policies by example")
+			return "", config.ExplainPolicies(o.policies, err)
 		}
 		var names []string
 		for _, p := range all {
@@ -258,6 +258,8 @@ func (o *impactOptions) act() (what string, err error) {
 		return "deleting " + s.Delete, nil
 	case s.Layer != "":
 		return "what has the layer " + s.Layer, nil
+	case s.Base != "":
+		return "what is built on " + s.Base, nil
 	case s.Package != "":
 		return "what has the package " + s.Package, nil
 	case o.advisories != "":
@@ -267,7 +269,7 @@ func (o *impactOptions) act() (what string, err error) {
 		s.At = &metav1.Time{Time: at}
 		return "waiting until " + at.UTC().Format(time.RFC3339), err
 	}
-	return "", cli.Misuse(errors.New("which act?"), "tidewaiter impact --policy strict.yaml, --revoke-key cosign.pub, --registry HOST, --delete REF, --layer DIGEST, --package NAME, --advisory FILE, --at 720h")
+	return "", cli.Misuse(errors.New("which act?"), "tidewaiter impact --policy strict.yaml, --revoke-key cosign.pub, --registry HOST, --delete REF, --layer DIGEST, --base REF, --package NAME, --advisory FILE, --at 720h")
 }
 
 // keyFiles are the ends of the names of files with keys.

@@ -94,9 +94,9 @@ type getOptions struct {
 func newGetCommand() *cobra.Command {
 	o := &getOptions{}
 	cmd := &cobra.Command{
-		Use:        "get {REF | images --base REF}",
+		Use:        "get REF",
 		SuggestFor: []string{"list", "ls", "image", "show"},
-		Short:      "Show what a reference means in one line: repository, tag, verdict, pods",
+		Short:      "Show one image in one line: what a reference means; describe shows all of it",
 		Long: `Show what a reference means, in one line: the image, repository and tag, the verdict
 for exactly this reference, how many pods run the image, how many pods name the tag
 but run a different image, and when the registry last confirmed the tag.
@@ -107,24 +107,15 @@ through, until the day shown), or Unknown with the reason.
 
 ` + referenceHelp + `
 
-get images --base REF lists the images that are built on REF, a tag, a repository or a
-whole digest. -o wide says in BASE how that is known: annotation (the image says so) or
-layers (its layers begin with those of the base). kubectl shows the same:
-kubectl get images --field-selector base=REF.
-
 ` + atHelp + `
 
 ` + localHelp + `
 
-The exit code is 0 if the image, or the base, was found, 1 if the server does not know
-it, so that images may be missing from the list of those built on it, and 2 if
+The exit code is 0 if the image was found, 1 if the server does not know it, and 2 if
 REF is ambiguous or the server did not answer.`,
 		Example: `  # By tag, and by the beginning of a digest
   tidewaiter get registry.example.com/team/app:v1
   tidewaiter get 9f86d081884c
-
-  # What is built on this image?
-  tidewaiter get images --base registry.example.com/team/app:base
 
   # For programs: the Image, or its name
   tidewaiter get -o yaml registry.example.com/team/app:v1
@@ -146,7 +137,7 @@ REF is ambiguous or the server did not answer.`,
 			}
 			f, err := l.one(cmd.Context(), args[0], "")
 			if err != nil && args[0] == "images" {
-				return cli.WithHint(errors.New("get takes one reference"), "kubectl get images lists all, tidewaiter get images --base REF those that are built on one")
+				return cli.WithHint(errors.New("get takes one reference"), "kubectl get images lists all, tidewaiter impact --base REF those that are built on one")
 			}
 			if err != nil {
 				return err
@@ -165,6 +156,9 @@ REF is ambiguous or the server did not answer.`,
 	}
 	o.local.addFlag(cmd, "namespace whose pods ask (default: none")
 	cmd.Flags().StringVar(&o.base, "base", "", "with images: list those that are built on this tag, repository or digest")
+	if err := cmd.Flags().MarkHidden("base"); err != nil {
+		panic(err) // there is no such flag
+	}
 	o.at.addFlag(cmd.Flags(), "show what was known at this time")
 	cmd.MarkFlagsMutuallyExclusive("at", "base")
 	o.output.AddFlag(cmd, "a line", append([]string{cli.Wide}, cli.ObjectFormats...)...)
@@ -209,6 +203,7 @@ func (o *getOptions) builtOn(cmd *cobra.Command, l *looker, what string) error {
 	case o.local.namespace != "":
 		return cli.Misuse(errors.New("--base lists images of no namespace"), "leave out -n")
 	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "Warning: get images --base ends with the next release: tidewaiter impact --base %s also lists what runs\n", cli.Quote(o.base))
 	all := &metav1.Table{}
 	err = pages.Each(cmd.Context(), metav1.ListOptions{Limit: imagesPage}, func(ctx context.Context, options metav1.ListOptions) (*metav1.Table, error) {
 		query := url.Values{"fieldSelector": {selector}, "includeObject": {string(metav1.IncludeNone)}, "limit": {fmt.Sprint(options.Limit)}}

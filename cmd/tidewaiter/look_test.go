@@ -26,6 +26,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/internal/server"
+	tablecells "github.com/tidewaiter/tidewaiter/internal/table"
 )
 
 // looking is a server that knows some images, as its verbs show them.
@@ -77,8 +78,17 @@ func (l *looking) showsBases(t *testing.T) {
 	lists := func(want map[string]string) {
 		t.Helper()
 		for _, asked := range []string{base, "team/base:1", "base:1"} { // as all verbs take them
+			if stdout, stderr, code := l.run("impact", "--base", asked, "-o", "wide"); code != cli.ExitSome || !strings.Contains(stdout, tablecells.Quantity(len(want), "image")+" by ") {
+				t.Errorf("impact --base %s exits %d: %s%s", asked, code, stdout, stderr)
+			} else {
+				for digest := range want {
+					if !strings.Contains(stdout, digest) {
+						t.Errorf("impact --base %s has not %s: %s", asked, digest, stdout)
+					}
+				}
+			}
 			stdout, stderr, code := l.run("get", "images", "--base", asked, "-o", "wide")
-			if lines := strings.Count(stdout, "\n"); code != cli.ExitOK || lines != 1+len(want) {
+			if lines := strings.Count(stdout, "\n"); code != cli.ExitOK || lines != 1+len(want) || !strings.Contains(stderr, "tidewaiter impact --base "+asked+" also") {
 				t.Errorf("%s: %d lines: %s%s", asked, lines, stdout, stderr)
 			}
 			for digest, how := range want {

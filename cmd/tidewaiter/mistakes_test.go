@@ -217,7 +217,7 @@ func TestMistakes(t *testing.T) {
 	add("three of two arguments", with([]string{"diff", "a", "b", "c"}, there...), "tidewaiter diff takes fewer arguments")
 	add("another kubeconfig", with([]string{"import", "--from-pods", "-A", "--source-kubeconfig", filepath.Join(dir, "none")}, there...), "--source-kubeconfig: ", "hint: --source-kubeconfig names")
 	add("no credentials", []string{"verify", "--policy", file("empty.yaml", ""), "--authfile", filepath.Join(dir, "none"), "r.example.com/a"}, "holds no ClusterImagePolicy document")
-	add("no policy to try", with([]string{"verify", "--all", "--policy", filepath.Join(dir, "none")}, there...), "none: no such file", "hint: --policy names a file or a folder")
+	add("no policy to try", with([]string{"verify", "--all", "--policy", filepath.Join(dir, "none")}, there...), "none: no such file", "hint: a policy is in a file, or in a folder")
 	add("no right to check", asRobot("describe", "--check", "r.example.com/team/app:v1"), "tidewaiter:image-viewer")
 	add("an index of a platform", with([]string{"describe", "--platform", "arm64", unknown}, there...), "nowhere.example.com/team/app:v1")
 

@@ -55,7 +55,7 @@ func newPodsCommand() *cobra.Command {
 	o := &podsOptions{}
 	cmd := &cobra.Command{
 		Use:   "pods [REF]",
-		Short: "List the pods that run an image, of the server and of the clusters that it follows",
+		Short: "List what pods run, a row for each pod; images has a row for each image",
 		Long: `List the pods that run an image, or without REF all pods: those of the clusters that a
 server follows ("clusters" in its configuration), and its own, which are the cluster
 "local". Each row has cluster, namespace and pod, container, the reference in the pod's
@@ -339,7 +339,7 @@ func newImagesCommand() *cobra.Command {
 	o := &imagesOptions{}
 	cmd := &cobra.Command{
 		Use:   imagesVerb,
-		Short: "List the images that pods run, who signed them, and how many pods run each",
+		Short: "List what pods run, a row for each image, and who signed it; pods has a row for each pod",
 		Long: `List the images that the pods of a namespace run: the reference in the pods' specs,
 the digest that runs (that of the reference until a node reports it), the verdict for that reference,
 how many pods run it, and who signed it, or why nobody is known to have.

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
 	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
@@ -120,14 +121,17 @@ func (a *Answerer) as(by Policies, vouching func(context.Context, string, string
 	return other.own("")
 }
 
-// all examines every image.
+// all examines every image that the act may be about.
 func (f *projection) all(ctx context.Context) error {
 	options := &internalversion.ListOptions{Limit: impactPage}
-	if f.spec.Layer != "" { // few have it
-		options.FieldSelector = fields.OneTermEqualSelector(selectors.Layer, f.spec.Layer)
-	} else if err := f.readTags(ctx); err != nil {
+	var err error
+	if options.FieldSelector, err = f.selector(ctx); err != nil {
 		return err
-	} else {
+	}
+	if options.FieldSelector == nil {
+		if err := f.readTags(ctx); err != nil {
+			return err
+		}
 		f.unread = map[string]bool{}
 		for _, digest := range f.Use.Digests() {
 			f.unread[digest] = true
@@ -162,7 +166,7 @@ func (f *projection) all(ctx context.Context) error {
 // isStored reports whether an image is stored. It is called when all images were seen.
 func (f *projection) isStored(ctx context.Context, digest string) (bool, error) {
 	switch {
-	case f.spec.Layer != "":
+	case f.spec.content():
 		return f.hasLayers(ctx, digest)
 	case f.unread[digest]:
 		return false, nil
@@ -176,6 +180,9 @@ func (f *projection) isStored(ctx context.Context, digest string) (bool, error) 
 func (f *projection) page(ctx context.Context, options *internalversion.ListOptions) (*imagev1.ImageList, error) {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
+	if f.spec.Base != "" {
+		ctx = warning.WithWarningRecorder(ctx, baseDoubts{f})
+	}
 	obj, err := f.Images.List(genericapirequest.WithNamespace(ctx, metav1.NamespaceNone), options)
 	if err != nil {
 		return nil, err
@@ -238,7 +245,7 @@ func (f *projection) image(ctx context.Context, image *imagev1.Image) error {
 	switch {
 	case f.spec.LoseRegistry != "":
 		return f.lost(ctx, image)
-	case f.spec.Layer != "":
+	case f.spec.content():
 		if err := f.leadingTo(ctx, image.Name); err != nil {
 			return err
 		}
@@ -263,7 +270,7 @@ func (f *projection) places(ctx context.Context, image *imagev1.Image, by *runne
 	for _, tag := range f.tags[image.Name] {
 		add(tag.ref, tag.led, Found)
 	}
-	for _, ref := range by.tags(image.Name, f.spec.Layer != "" || f.spec.Package != "") {
+	for _, ref := range by.tags(image.Name, f.spec.content() || f.spec.Package != "") {
 		if !slices.ContainsFunc(all, func(p place) bool { return p.ref == ref }) {
 			state, led := f.ledBefore(ctx, ref, image.Name)
 			add(ref, led, state)
@@ -440,7 +447,7 @@ func (f *projection) deleting(ctx context.Context) error {
 
 // meaningOf returns what is wrong with the reference in an act.
 func (f *projection) meaningOf(m *resolved) string {
-	text := cmp.Or(m.message, f.spec.Delete+" leads nowhere")
+	text := cmp.Or(m.message, f.spec.Delete+f.spec.Base+" leads nowhere")
 	if len(m.others) > 0 {
 		text = fmt.Sprintf("%s; it may mean %s", text, strings.Join(m.others, ", "))
 	}

@@ -68,7 +68,7 @@ func (r *reviewers) begin(ctx context.Context) (done func(), err error) {
 func checkAct(spec *ImpactReviewSpec) (errs field.ErrorList) {
 	path := field.NewPath("spec")
 	acts := 0
-	for name, text := range map[string]string{"removePolicy": spec.RemovePolicy, "revokeSigner": spec.RevokeSigner, "loseRegistry": spec.LoseRegistry, "delete": spec.Delete, "layer": spec.Layer, "package": spec.Package} {
+	for name, text := range map[string]string{"removePolicy": spec.RemovePolicy, "revokeSigner": spec.RevokeSigner, "loseRegistry": spec.LoseRegistry, "delete": spec.Delete, "layer": spec.Layer, "base": spec.Base, "package": spec.Package} {
 		most := maxText
 		if name == "revokeSigner" {
 			most = maxSigner
@@ -98,7 +98,7 @@ func checkAct(spec *ImpactReviewSpec) (errs field.ErrorList) {
 		errs = append(errs, field.Invalid(path.Child("continue"), field.OmitValueType{}, "is not that of an answer about these advisories"))
 	}
 	if acts != 1 {
-		errs = append(errs, field.Invalid(path, field.OmitValueType{}, "needs exactly one act: applyPolicies, removePolicy, revokeSigner, loseRegistry, delete, layer, package, advisories or at"))
+		errs = append(errs, field.Invalid(path, field.OmitValueType{}, "needs exactly one act: applyPolicies, removePolicy, revokeSigner, loseRegistry, delete, layer, base, package, advisories or at"))
 	}
 	if spec.MaxRows < 0 || spec.MaxRows > maxRows {
 		errs = append(errs, field.Invalid(path.Child("maxRows"), spec.MaxRows, fmt.Sprintf("is from 1 to %d, or left out for %d", maxRows, defaultRows)))

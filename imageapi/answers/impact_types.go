@@ -70,6 +70,9 @@ type ImpactReviewSpec struct {
 	Delete string `json:"delete,omitempty"`
 	// Layer is the digest of a layer: which images have it?
 	Layer string `json:"layer,omitempty"`
+	// Base is a tag, a whole digest, or a repository for all its revisions: which images are built
+	// on it, as their annotations or their layers say?
+	Base string `json:"base,omitempty"`
 	// Package is a package by name or package URL, and after an @ a range of its versions, such as
 	// openssl@>=3.0,<3.0.7: which images have it, by the SBOMs that are attached to them?
 	Package string `json:"package,omitempty"`
@@ -208,7 +211,7 @@ const (
 	Unpullable Effect = "Unpullable" // a node that does not have it cannot pull it
 	Deleted    Effect = "Deleted"    // it means nothing any more
 	Incomplete Effect = "Incomplete" // the index lists an image that is deleted
-	Contains   Effect = "Contains"   // the image has the layer, or the package
+	Contains   Effect = "Contains"   // the image has the layer, the base or the package
 	// the image has the package, and it is not known whether in a version of the range
 	MayContain Effect = "MayContain"
 	// the image has an affected package, and by a trusted VEX document the image is not affected

@@ -253,7 +253,7 @@ func (f *projection) namespacesOf(name string) []string {
 // image. of is the reference that can no longer be pulled. decided is false if this is not known.
 func (f *projection) mayTouch(ctx context.Context, image, namespace string) (of reference.Reference, decided bool) {
 	ref, err := reference.Parse(image)
-	if err != nil || f.spec.Layer != "" || f.spec.Package != "" || len(f.spec.Advisories) > 0 {
+	if err != nil || f.spec.content() || f.spec.Package != "" || len(f.spec.Advisories) > 0 {
 		return of, false
 	}
 	candidates, err := f.before.standing(ctx, ref.Pulled())

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -195,8 +196,9 @@ func TestLastTagOfARepository(t *testing.T) {
 func TestRowsOfNamespacesWithPolicies(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	one, layer := w.image("one", repository), digestOf("layer")
-	w.images[one].DockerImageLayers = []imagev1.ImageLayer{{Name: layer}}
+	one, base, layer := w.image("one", repository), w.image("base"), digestOf("layer")
+	w.images[base].DockerImageLayers = []imagev1.ImageLayer{{Name: layer}}
+	w.images[one].DockerImageLayers = []imagev1.ImageLayer{{Name: layer}, {Name: digestOf("program")}}
 	w.tag(repository+":v1", one)
 	w.demands("shop", repository)
 	w.demands("idle", repository)
@@ -204,6 +206,7 @@ func TestRowsOfNamespacesWithPolicies(t *testing.T) {
 	w.runs("bank", "app-2", repository+":v1", one)
 	for name, spec := range map[string]ImpactReviewSpec{
 		"delete a tag": {Delete: repository + ":v1"}, "delete an image": {Delete: one}, "lose a registry": {LoseRegistry: "registry.example.com"}, "a layer": {Layer: layer},
+		"a base": {Base: base},
 	} {
 		got := map[string]string{}
 		for _, row := range w.impactOf(spec).Rows {
@@ -412,6 +415,36 @@ func TestLayerRunsUnderATagThatIsGone(t *testing.T) {
 	w.may = func(a authorizer.Attributes) bool { return a.GetResource() != "clusterpods" }
 	if status := w.impactOf(ImpactReviewSpec{Layer: layer}); status.Summary.Pods != 1 || len(status.Rows) != 1 || status.OmittedRows != 1 {
 		t.Errorf("without pods: %+v", status)
+	}
+}
+
+// What is built on a base is touched with the pods that run it; nothing is said to be untouched
+// while the layers of the base, or an image that runs, are not known.
+func TestWhatIsBuiltOnABase(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	base, built, other := w.image("base", repository), w.image("built", repository), w.image("other", repository)
+	layers := []imagev1.ImageLayer{{Name: digestOf("layer")}, {Name: digestOf("program")}}
+	w.images[base].DockerImageLayers, w.images[built].DockerImageLayers, w.images[other].DockerImageLayers = layers[:1], layers, layers[1:]
+	w.tag(repository+":gone", "", built)
+	w.runs("shop", "app-1", repository+":gone", built)
+	w.runs("shop", "app-2", repository+"@"+other, other)
+	status := w.impactOf(ImpactReviewSpec{Base: base})
+	if s := status.Summary; s.Images != 1 || s.Pods != 1 || !s.PodsComplete || status.Rows[0].Image != built || status.Rows[0].Reference != repository+":gone" || status.Rows[0].Effect != Contains {
+		t.Errorf("%+v", status)
+	}
+	if status := w.impactOf(ImpactReviewSpec{Base: other}); status.Summary.References != 0 || !status.Summary.PodsComplete || len(status.Unknowns) > 0 {
+		t.Errorf("on an image with nothing above it: %+v", status)
+	}
+	if status := w.impactOf(ImpactReviewSpec{Base: digestOf("nobody")}); status.Summary.PodsComplete || !slices.ContainsFunc(status.Unknowns, func(u UnknownPart) bool { return u.Reason == "the layers of the base are not known" }) {
+		t.Errorf("on what is not stored: %+v", status)
+	}
+	if _, err := w.answerer().Impact(w.as("ann"), &ImpactReviewSpec{Base: digestOf("nobody")[:20]}); !apierrors.IsBadRequest(err) {
+		t.Errorf("on the beginning of a digest that no image has: %v", err)
+	}
+	w.runs("shop", "app-3", repository+"@"+digestOf("ghost"), digestOf("ghost"))
+	if s := w.impactOf(ImpactReviewSpec{Base: other}).Summary; s.PodsComplete || s.Undecided != 1 {
+		t.Errorf("while what is not imported runs: %+v", s)
 	}
 }
 

@@ -18,11 +18,13 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/utils/clock"
 
 	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 	"github.com/tidewaiter/tidewaiter/internal/image/annotation"
+	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
@@ -210,7 +212,7 @@ func (w worldImages) Get(_ context.Context, name string, _ *metav1.GetOptions) (
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "images"}, name)
 }
 
-func (w worldImages) List(_ context.Context, o *internalversion.ListOptions) (runtime.Object, error) {
+func (w worldImages) List(ctx context.Context, o *internalversion.ListOptions) (runtime.Object, error) {
 	if err := w.read(); err != nil {
 		return nil, err
 	}
@@ -225,9 +227,14 @@ func (w worldImages) List(_ context.Context, o *internalversion.ListOptions) (ru
 			continue
 		}
 		for _, r := range o.FieldSelector.Requirements() {
+			base := w.images[r.Value]
+			if r.Field == selectors.Base && base == nil {
+				warning.AddWarning(ctx, "", "the layers of the base are not known")
+			}
+			onBase := r.Field == selectors.Base && base != nil && image != base && manifest.BeginsWith(image, base)
 			hasLayer := slices.ContainsFunc(image.DockerImageLayers, func(l imagev1.ImageLayer) bool { return l.Name == r.Value })
 			lists := slices.ContainsFunc(image.DockerImageManifests, func(m imagev1.ImageManifest) bool { return m.Digest == r.Value })
-			if r.Field == selectors.Digest && strings.HasPrefix(image.Name, r.Value) || r.Field == selectors.Layer && hasLayer || r.Field == selectors.Lists && lists || r.Field == selectors.Config && w.configs[r.Value] == image.Name {
+			if r.Field == selectors.Digest && strings.HasPrefix(image.Name, r.Value) || r.Field == selectors.Layer && hasLayer || onBase || r.Field == selectors.Lists && lists || r.Field == selectors.Config && w.configs[r.Value] == image.Name {
 				list.Items = append(list.Items, *image)
 			}
 		}

@@ -18,13 +18,21 @@ func LoadPolicies(path string) (*policy.Set, error) {
 		return nil, nil
 	}
 	set, err := policy.Load(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, cli.WithHint(err, "--policy names a file or a folder of ClusterImagePolicy documents")
-	}
 	if err != nil {
-		return nil, cli.WithHint(err, "docs/reference/signatures.md has policies by example")
+		return nil, ExplainPolicies(path, err)
 	}
 	return set, nil
+}
+
+// ExplainPolicies adds the way out to an error of reading the policies of a file or folder.
+func ExplainPolicies(path string, err error) error {
+	switch info, missing := os.Stat(path); {
+	case errors.Is(missing, fs.ErrNotExist):
+		return cli.WithHint(err, "a policy is in a file, or in a folder, of ClusterImagePolicy documents")
+	case missing == nil && !info.IsDir() && !info.Mode().IsRegular():
+		return cli.WithHint(err, "write the policies to a file first")
+	}
+	return cli.WithHint(err, "docs/reference/signatures.md has policies by example")
 }
 
 // NewFinder returns a finder of signatures in registries, and in the lookaside storage

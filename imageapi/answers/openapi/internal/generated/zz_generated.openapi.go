@@ -695,6 +695,13 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReviewSpec(ref common.R
 							Format:      "",
 						},
 					},
+					"base": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Base is a tag, a whole digest, or a repository for all its revisions: which images are built on it, as their annotations or their layers say?",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 					"package": {
 						SchemaProps: spec.SchemaProps{
 							Description: "Package is a package by name or package URL, and after an @ a range of its versions, such as openssl@>=3.0,<3.0.7: which images have it, by the SBOMs that are attached to them?",
