@@ -211,7 +211,7 @@ func TestCIGuide(t *testing.T) {
 	g.write("cosign.pub", string(public))
 	must(t, os.Symlink(filepath.Join(s.DataDir, "pki", "ca.crt"), filepath.Join(run.dir, "ca.crt")))
 	must(t, os.Remove(filepath.Join(run.dir, "tidewaiter-data")))
-	run.env = append(run.env, "KUBECONFIG=")
+	run.env = append(run.env, "KUBECONFIG=", "DIGEST="+images.Digest(t, all[0]).String())
 	wantContains(t, "the pipeline", g.run("tidewaiter import --server"), "imported", "True")
 	if got := g.try(g.block("tidewaiter verify --server")); got.Code != 2 || !strings.Contains(got.Stdout+got.Stderr, "no policy covers") {
 		t.Errorf("the server, which has no policy, says %d: %s%s", got.Code, got.Stdout, got.Stderr)

@@ -67,7 +67,7 @@ func TestVerifyExitCodes(t *testing.T) {
 	listRef := r.Push(t, "list:v1", list)
 	listChild := r.Host + "/list@" + images.Children(t, list)[0].Digest.String()
 	c.sign("legacy", "ours", listChild)
-	broken := writePolicy(t, "kind: ClusterImagePolicy\n")
+	broken, elsewhere := writePolicy(t, "kind: ClusterImagePolicy\n"), writePolicy(t, c.policyOf("elsewhere", "elsewhere.example.com", "ours", "MatchRepository"))
 
 	for _, tc := range []struct {
 		name, ref, policy string
@@ -84,7 +84,8 @@ func TestVerifyExitCodes(t *testing.T) {
 		{"signed platform", listChild, trust, 0, "True", 1},
 		{"by a stranger", strange, trust, 1, "False", 1},
 		{"unsigned", unsigned, trust, 1, "Unsigned", 0},
-		{"no policy", signed, "", 2, "NoPolicy", 1},
+		{"no policy covers it", signed, elsewhere, 2, "NoPolicy", 1},
+		{"neither policy nor server", signed, "", 2, "", 0},
 		{"broken policy", signed, broken, 2, "", 0},
 		{"absent", r.Host + "/absent:v1", trust, 2, "", 0},
 		{"no registry", "127.0.0.1:1/app:v1", trust, 2, "", 0},

@@ -119,6 +119,9 @@ func TestImmutableTags(t *testing.T) {
 				t.Errorf("%s: %s says %s", when, verb, out)
 			}
 		}
+		if _, stdout, _ := tidewaiter(t, "verify", "-o", "json", image, "--kubeconfig", server.KubeconfigPath(options.DataDir)); strings.Contains(stdout, image+" must not move (") != warned {
+			t.Errorf("%s: verify -o json says %s", when, stdout)
+		}
 	}
 	at := registry.Host + "/"
 	app, unruled := at+"team/app:v1", at+"free/app:v1"

@@ -55,7 +55,8 @@ func newVerifyCommand() *cobra.Command {
 
 Without --policy, a server judges exactly this reference (repository, tag and digest
 together) by its own policies. The answer is the same as that of get, describe and
-admission.
+admission. It may be about the digest to which the tag led before: in a pipeline, verify
+REPOSITORY:TAG@DIGEST, with the digest that was pushed.
 
 With --policy, verify reads the signatures directly from the registry, with the
 credentials and certificates that skopeo and podman use, and judges them by that
@@ -227,9 +228,6 @@ func unseenMoves(set *policy.Set, ref reference.Reference) (warnings []string) {
 
 // verifyByServer asks a server for its verdict on a reference.
 func (o *verifyOptions) verifyByServer(cmd *cobra.Command, arg string) error {
-	if _, found, err := o.server(cmd); err == nil && !found {
-		return cli.WithHint(fmt.Errorf("no server holds %s, so there is no policy to judge by", o.dataDir), "--policy FILE judges without a server; --server or --kubeconfig names one")
-	}
 	l, err := o.looker(cmd)
 	if err != nil {
 		return err
@@ -269,9 +267,10 @@ func (o *verifyOptions) askServer(cmd *cobra.Command, l *looker, arg string, out
 		}
 		return err
 	}
-	warnUnknown(notes, slices.DeleteFunc(f.Unknowns, func(u answers.UnknownPart) bool {
+	unknowns := slices.DeleteFunc(f.Unknowns, func(u answers.UnknownPart) bool {
 		return u.Part == answers.PartTags || u.Part == answers.PartRunning // it names neither
-	}))
+	})
+	warnUnknown(notes, unknowns)
 	warnOverwritten(notes, f.Checked.Overwritten)
 	v := f.Verdict
 	if v == nil {
@@ -284,6 +283,12 @@ func (o *verifyOptions) askServer(cmd *cobra.Command, l *looker, arg string, out
 	report := &verdictReport{
 		Reference: v.Reference, Digest: f.Meaning.Digest, Verified: v.Verified, Index: v.Index, Until: v.Until, Policy: strings.Join(v.Policies, ","), Spared: v.Spared, Signers: v.Signers,
 		Reason: v.Reason, Message: v.Message, Signatures: append([]imagev1.ImageSignature{}, f.image.Signatures...), demands: true,
+	}
+	for _, u := range unknowns {
+		report.Warnings = append(report.Warnings, u.Reason)
+	}
+	if moved := f.Checked.Overwritten; moved != nil {
+		report.Warnings = append(report.Warnings, moved.Message)
 	}
 	if err := report.print(out, notes, &o.output); err != nil {
 		return err
@@ -363,6 +368,9 @@ func (r *verdictReport) print(out, notes io.Writer, format *cli.Output) error {
 		verified += " until " + r.Until
 	}
 	fmt.Fprintf(out, "%s %s\nverified: %s (%s)%s\n", r.Reference, r.Digest, verified, covered, r.reason())
+	if !verdicts.IsVerified(r.Verified) && r.Policy != "" { // else exit says what to do
+		fmt.Fprintf(notes, "hint: tidewaiter explain %s\n", cmp.Or(r.Reason, r.Verified))
+	}
 	if len(r.Signatures) == 0 {
 		return nil
 	}

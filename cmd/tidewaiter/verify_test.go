@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -68,14 +69,26 @@ func signedRegistry(t *testing.T) (host, policy string) {
 	return r.Host, policy
 }
 
-func TestVerify(t *testing.T) {
-	host, policy := signedRegistry(t)
-	document, err := os.ReadFile(policy)
-	if err != nil {
+// coveringNothing is a file with a policy that covers no image of a test.
+func coveringNothing(t *testing.T) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "elsewhere.yaml")
+	document := signaturestest.Document("elsewhere", `["elsewhere.example.com"]`, signaturestest.TrustKey(signaturestest.NewKey(t, signaturestest.P256), nil), "")
+	if err := os.WriteFile(file, []byte(document), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	elsewhere := filepath.Join(filepath.Dir(policy), "elsewhere.yaml")
-	if err := os.WriteFile(elsewhere, []byte(strings.ReplaceAll(string(document), host, "r.example.com")), 0o600); err != nil {
+	return file
+}
+
+func TestVerify(t *testing.T) {
+	host, policy := signedRegistry(t)
+	elsewhere, keyless := coveringNothing(t), filepath.Join(t.TempDir(), "keyless.yaml")
+	document := signaturestest.Document("keyless", `["`+host+`"]`, "{policyType: PublicKey, publicKey: {keyPath: nope.pub}}", "")
+	if err := os.WriteFile(keyless, []byte(document), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
@@ -86,16 +99,23 @@ func TestVerify(t *testing.T) {
 		out, err  []string
 	}{
 		{"signed", "/harbour/lighthouse:v1", policy, exitTrusted, []string{"verified: True (by policy harbour-master)", "SignatureVerified", "SigstoreSimpleSigningV1"}, nil},
-		{"tampered with", "/harbour/ferry:v1", policy, exitUntrusted, []string{"verified: False (by policy harbour-master)", "DigestMismatch"}, nil},
-		{"unsigned", "/harbour/buoy:v1", policy, exitUntrusted, []string{"verified: Unsigned (by policy harbour-master)"}, nil},
+		{"tampered with", "/harbour/ferry:v1", policy, exitUntrusted, []string{"verified: False (by policy harbour-master)", "DigestMismatch"}, []string{"hint: tidewaiter explain "}},
+		{"unsigned", "/harbour/buoy:v1", policy, exitUntrusted, []string{"verified: Unsigned (by policy harbour-master)"}, []string{"hint: tidewaiter explain "}},
 		{"no policy", "/harbour/lighthouse:v1", elsewhere, exitUndeclared, []string{"verified: NoPolicy (no policy covers it)", "NoMatchingPolicy"}, []string{"no policy covers", "hint: "}},
 		{"unsigned, no policy", "/harbour/buoy:v1", elsewhere, exitUndeclared, []string{"verified: NoPolicy (no policy covers it)"}, []string{"no policy covers"}},
+		{"no policy is named, and no server", "/harbour/lighthouse:v1", "", exitUndeclared, nil, []string{"no server holds", "hint: "}},
 		{"absent", "/harbour/raft:v1", policy, exitUndeclared, nil, []string{"harbour/raft:v1"}},
 		{"no reference", "/Harbour/Raft:v1", policy, exitUndeclared, nil, []string{"lower case", "hint: "}},
-		{"no such policy", "/harbour/buoy:v1", policy + ".absent", exitUndeclared, nil, []string{"policy.yaml.absent", "hint: "}},
+		{"no such policy", "/harbour/buoy:v1", policy + ".absent", exitUndeclared, nil, []string{"policy.yaml.absent", "hint: a policy is in a file"}},
+		{"no such key", "/harbour/buoy:v1", keyless, exitUndeclared, nil, []string{"nope.pub", "policies by example"}},
+		{"a pipe", "/harbour/buoy:v1", pipe, exitUndeclared, nil, []string{pipe, "write the policies to a file"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			code, stdout, stderr := tidewaiter(t, "verify", host+tt.reference, "--policy", tt.policy)
+			args := []string{"verify", host + tt.reference}
+			if tt.policy != "" {
+				args = append(args, "--policy", tt.policy)
+			}
+			code, stdout, stderr := tidewaiter(t, args...)
 			if code != tt.code {
 				t.Errorf("exit code %d, want %d", code, tt.code)
 			}
@@ -432,7 +452,6 @@ func TestVerifyMisuse(t *testing.T) {
 		"format":           {"verify", "a", "-o", "xml"},
 		"no server":        {"verify", "--all", "--data-dir", "absent"},
 		"no server, trust": {"verify", "--all", "--data-dir", "absent", "--policy", "absent"},
-		"nobody judges":    {"verify", "r.example.com/team/app:v1", "-o", "json"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
@@ -453,7 +472,7 @@ func TestAbsentRegistriesDir(t *testing.T) {
 	config := servertest.WriteConfig(t, "registriesDir: absent\n")
 	for _, args := range [][]string{
 		{"import", "--dry-run", "127.0.0.1:1/app:v1"},
-		{"verify", "127.0.0.1:1/app:v1"},
+		{"verify", "127.0.0.1:1/app:v1", "--policy", coveringNothing(t)},
 		{"serve", "--secure-port", "0", "--data-dir", filepath.Join(t.TempDir(), "data")},
 	} {
 		t.Run(args[0], func(t *testing.T) {
