@@ -7,9 +7,14 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// KeepKubeconfig is WriteKubeconfig, now and whenever the administrator's token changes.
+// KeepKubeconfig is WriteKubeconfig, now and whenever the administrator's token changes, or the
+// given certificate, which a client may have to trust.
 func (c *Credentials) KeepKubeconfig(url string) error {
-	return c.reload.watchFiles(func() error { return c.WriteKubeconfig(url) }, c.tokenFile)
+	files := []string{c.tokenFile}
+	if c.TLS.CertFile != "" {
+		files = append(files, c.TLS.CertFile)
+	}
+	return c.reload.watchFiles(func() error { return c.WriteKubeconfig(url) }, files...)
 }
 
 // WriteKubeconfig writes the administrator's kubeconfig for the server at url, for instance

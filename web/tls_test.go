@@ -177,6 +177,30 @@ func TestGivenCertificateIsServedAndExchanged(t *testing.T) {
 	await(t, "the new certificate", func() bool { return served(t, address, host).Equal(second) })
 }
 
+// A certificate without its authority is what admin.kubeconfig trusts, so a renewed one is written
+// there.
+func TestKubeconfigFollowsTheGivenCertificate(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const host = "tidewaiter.example.com"
+	c := load(t)
+	c.TLS = TLS{CertFile: filepath.Join(dir, "tls.crt"), KeyFile: filepath.Join(dir, "tls.key")}
+	writeGiven(t, c.TLS, host)
+	if err := c.KeepKubeconfig("https://" + host + ":6443"); err != nil {
+		t.Fatal(err)
+	}
+	renewed := writeGiven(t, c.TLS, host)
+	c.reload.checkFiles()
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certs, err := certutil.ParseCertsPEM(config.CAData)
+	if err != nil || !certs[0].Equal(renewed) {
+		t.Errorf("admin.kubeconfig does not trust the renewed certificate: %v", err)
+	}
+}
+
 // The chosen TLS versions and suites are the ones that are served.
 func TestTLSVersionAndSuites(t *testing.T) {
 	t.Parallel()

@@ -54,7 +54,11 @@ func (h *hostSweep) find(ctx context.Context) {
 	before := h.before(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			h.failing.Warn(h.name, "a sweep finds no new repositories: the registry does not list them", "registry", h.name, "err", err)
+			says := "a sweep finds no new repositories: the registry does not list them"
+			if isSilent(err) {
+				says = "a sweep leaves a registry that does not answer: what is known of its tags gets older"
+			}
+			h.failing.Warn(h.name, says, "registry", h.name, "err", err)
 		}
 		h.found = before
 		h.repositories = append(h.repositories, before...)

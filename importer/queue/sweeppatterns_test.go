@@ -101,6 +101,26 @@ func TestSweepFindsRepositories(t *testing.T) {
 	says(sweep("other/app"), "level=ERROR", "it may have lost its storage", "count=1")
 }
 
+// A registry that is away is said to be away, not to have no list.
+func TestSweepSaysThatARegistryDoesNotAnswer(t *testing.T) {
+	w, o := prepareWorker(t)
+	var log bytes.Buffer
+	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	before := slog.Default()
+	slog.SetDefault(o.Logger) // repeated warnings are bounded, and go there
+	defer slog.SetDefault(before)
+	o.Sweep.Repositories = []string{w.registry.Host + "/team/**"}
+	worker, err := queue.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.registry.Server().Close()
+	worker.SweepOnce(t.Context())
+	if text := log.String(); !strings.Contains(text, "a sweep leaves a registry that does not answer") || strings.Contains(text, "no new repositories") {
+		t.Errorf("the log has %s", text)
+	}
+}
+
 // What patterns name, and which are refused.
 func TestSweepPatterns(t *testing.T) {
 	for _, tc := range []struct {
