@@ -27,7 +27,7 @@ func newChangesCommand() *cobra.Command {
 		Long: `List what changed, the newest first: workloads that began or ceased to run images that
 fail their policy, or another image than their tag leads to; tags that moved and must not;
 clusters that went away or came back; policies that need attention; imports that failed.
-Gained is what needs somebody since that time, Lost what no longer does. A question mark
+New is what needs somebody since that time, Over what no longer does. A question mark
 after a time says that it happened at some time before.
 
 The console has the same as a page and as an Atom feed. Only what was recorded is listed.

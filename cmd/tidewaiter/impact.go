@@ -47,8 +47,8 @@ type impactOptions struct {
 // impactExits is the help on exit codes of the verbs that review acts.
 const impactExits = `Nothing is changed, and no registry is asked. The answer names what is unknown.
 
-The exit code is 0 if nothing that runs is touched, 3 if something is, 1 if that is
-unknown, and 2 if the server could not be asked.`
+The exit code is 0 if nothing that runs, or that a workload needs, is touched, 3 if
+something is, 1 if that is unknown, and 2 if the server could not be asked.`
 
 func newImpactCommand() *cobra.Command {
 	o := &impactOptions{now: time.Now}
@@ -214,11 +214,11 @@ func (l *looker) impact(ctx context.Context, spec *answers.ImpactReviewSpec) (*a
 	return review, nil
 }
 
-// impactExit is how a verb ends that has shown a review: nothing that runs is touched only if that
-// is known.
+// impactExit is how a verb ends that has shown a review: nothing that runs, or that a workload
+// such as a CronJob will run, is touched only if that is known.
 func impactExit(s *answers.ImpactSummary) error {
 	switch {
-	case s.Pods > 0:
+	case s.Pods > 0 || s.Workloads > 0:
 		return &cli.Exit{Code: exitTouched}
 	case s.PodsComplete:
 		return nil

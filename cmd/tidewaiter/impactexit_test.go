@@ -26,6 +26,7 @@ func TestImpactSaysWhatIsUnknown(t *testing.T) {
 		"touched, pods away": {answers.ImpactSummary{Images: 1, References: 2, Changes: []answers.ImpactChange{{Before: "True", After: "False", References: 2}}}, cli.ExitSome, "an unknown number of pods runs them, 0 workloads need them\n  True → False: 2 references, an unknown number of pods\n"},
 		"touched, more":      {answers.ImpactSummary{Images: 1, References: 2, Pods: 1, Undecided: 1, Changes: []answers.ImpactChange{{Before: "True", After: "False", References: 2, Pods: 1}}}, exitTouched, "1+ pods run them, 0 workloads need them\n  of 1 more image that pods run it is unknown whether the act touches it\n  True → False: 2 references, 1+ pods\n"},
 		"one pod, one needs": {answers.ImpactSummary{Images: 1, References: 2, Pods: 1, PodsComplete: true, Workloads: 1}, exitTouched, "1 pod runs them, 1 workload needs them\n"},
+		"none runs, needed":  {answers.ImpactSummary{Images: 1, References: 1, PodsComplete: true, Workloads: 1}, exitTouched, "0 pods run them, 1 workload needs them\n"},
 		"none runs them":     {answers.ImpactSummary{Images: 1, References: 1, Pods: 0, PodsComplete: true}, cli.ExitOK, "0 pods run them"},
 	} {
 		var out strings.Builder

@@ -29,6 +29,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
 	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 	"github.com/tidewaiter/tidewaiter/internal/pages"
+	"github.com/tidewaiter/tidewaiter/internal/printable"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	tablecells "github.com/tidewaiter/tidewaiter/internal/table"
 )
@@ -495,8 +496,11 @@ func (o *imagesOptions) run(cmd *cobra.Command) error {
 		if err := l.noUses(cmd.Context(), o.cluster); err != nil {
 			return err
 		}
-		if everywhere {
+		switch {
+		case everywhere:
 			unknown = l.noPods(cmd, nil, "an image")
+		case o.cluster == "":
+			l.noteFollowed(cmd.Context())
 		}
 		if o.output.ForPeople() {
 			if unknown != nil {
@@ -811,6 +815,19 @@ func usesTable(uses []imageUse, pods map[imageUse][]int, all []answers.Answer, n
 		t.Columns = append([]string{"NAMESPACE"}, t.Columns...)
 	}
 	return t
+}
+
+// noteFollowed says that clusters are followed whose pods were not asked about.
+func (l *looker) noteFollowed(ctx context.Context) {
+	var others []string
+	l.someNames(ctx, clustersPath, "", func(name string) {
+		if name != usage.Local {
+			others = append(others, name)
+		}
+	})
+	if len(others) > 0 {
+		fmt.Fprintf(l.notes, "Note: only the server's own pods were asked about; it also follows %s: --cluster %s\n", printable.Line(strings.Join(others, ", "), 0), printable.Line(others[0], 0))
+	}
 }
 
 // noUses is the error if it is unknown what the pods of a cluster run; cluster is "" for those that

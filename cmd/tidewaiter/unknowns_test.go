@@ -70,6 +70,7 @@ func TestUnknownAtEveryVerb(t *testing.T) {
 		"diff " + ghost + " " + ghost:         {cli.ExitNone, says("runs, not imported")},
 		"pods " + ghost:                       {cli.ExitOK, []string{"Unknown"}},
 		"images --cluster prod -A":            {cli.ExitOK, []string{"Unknown", "is not imported"}},
+		"images -n shop":                      {cli.ExitOK, []string{"No resources found", "it also follows prod: --cluster prod"}},
 
 		// what nothing is known of
 		"impact --registry " + typo:                           {cli.ExitSome, []string{"no image, tag or pod is known of the registry " + typo}},

@@ -457,7 +457,7 @@ func (f *projection) meaningOf(m *resolved) string {
 // meansNothing records that the reference in an act leads to nothing known, so the effect of the
 // act is unknown.
 func (f *projection) meansNothing(m *resolved) {
-	f.unmeant = f.meaningOf(m) + ": is it spelt as its registry has it?"
+	f.unmeant = f.meaningOf(m) + ": is it spelt as its registry has it? If so, import it first"
 }
 
 // untagUnknown finds what names a tag that leads nowhere, as far as is known: it cannot be pulled

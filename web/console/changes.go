@@ -37,12 +37,12 @@ type change struct {
 	Link   string
 }
 
-// Sign says whether Attention gained or lost it.
+// Sign says whether it is new in Attention, or over.
 func (c *change) Sign() string {
 	if c.Lost {
-		return "Lost"
+		return "Over"
 	}
-	return "Gained"
+	return "New"
 }
 
 // changesView has the data of the page of changes.
@@ -288,7 +288,7 @@ type Change struct {
 	// At is when it happened. If Before is true, it happened at some time before.
 	At     time.Time `json:"at"`
 	Before bool      `json:"before,omitempty"`
-	// Attention is Gained if somebody is needed since, and Lost if nobody is needed any longer.
+	// Attention is New if somebody is needed since, and Over if nobody is needed any longer.
 	Attention string `json:"attention"`
 	// What happened, and more about it.
 	What string `json:"what"`

@@ -66,10 +66,10 @@ func TestWhatChanged(t *testing.T) {
 		entries, ids = append(entries, e.Title+" ("+e.Summary+")"), append(ids, e.ID)
 	}
 	want := []string{
-		"Gained: Deployment/broke runs r.io/broke:v1 (prod / shop, main: Not verified (the policy ours changed))", "Lost: Deployment/ended no longer runs r.io/ended:v1 (prod / shop, main: Unsigned)",
-		"Lost: The cluster prod can be reached ()", "Gained: The import of r.io/failed:v1 failed (denied)",
-		"Lost: Deployment/mended runs r.io/mended:v1 (prod / shop, main: Not verified before, now Verified (the policy ours changed))", "Gained: The tag r.io/moved:v1 moved and must not (it led to a)",
-		"Gained: Deployment/began runs r.io/began:v1 (prod / shop, main: Not verified)", "Gained: The policy team does nothing (its key is weak)",
+		"New: Deployment/broke runs r.io/broke:v1 (prod / shop, main: Not verified (the policy ours changed))", "Over: Deployment/ended no longer runs r.io/ended:v1 (prod / shop, main: Unsigned)",
+		"Over: The cluster prod can be reached ()", "New: The import of r.io/failed:v1 failed (denied)",
+		"Over: Deployment/mended runs r.io/mended:v1 (prod / shop, main: Not verified before, now Verified (the policy ours changed))", "New: The tag r.io/moved:v1 moved and must not (it led to a)",
+		"New: Deployment/began runs r.io/began:v1 (prod / shop, main: Not verified)", "New: The policy team does nothing (its key is weak)",
 	}
 	if !slices.Equal(entries, want) || got.Subtitle != "" || got.Updated.Format(time.RFC3339) != at {
 		t.Errorf("the feed of %s has %q, want %q; %q is not known", got.Updated, entries, want, got.Subtitle)

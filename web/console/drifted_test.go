@@ -23,24 +23,24 @@ func TestDriftOverTime(t *testing.T) {
 		unknown     bool
 	}{
 		"the tag does not move":                     {compared: []any{0, "False"}, from: -5},
-		"the tag moves":                             {compared: []any{0, "False", 3, "True"}, from: -5, want: []string{"3 Gained"}},
-		"the tag moves twice":                       {compared: []any{0, "False", 3, "True", 5, "True"}, from: -5, want: []string{"3 Gained"}},
+		"the tag moves":                             {compared: []any{0, "False", 3, "True"}, from: -5, want: []string{"3 New"}},
+		"the tag moves twice":                       {compared: []any{0, "False", 3, "True", 5, "True"}, from: -5, want: []string{"3 New"}},
 		"the tag moved before that time":            {compared: []any{0, "True"}, from: -5},
-		"the tag moves, and the workload follows":   {compared: []any{0, "False", 3, "True"}, from: -5, until: 4, want: []string{"3 Gained", "4 Lost"}},
-		"it drifted before, and no longer runs":     {compared: []any{0, "True"}, from: -5, until: 4, want: []string{"4 Lost"}},
-		"it was gone when its cluster was seen":     {compared: []any{0, "True"}, from: -5, until: 4, unseen: true, want: []string{"4 Lost before"}},
-		"the tag moves back":                        {compared: []any{0, "False", 3, "True", 6, "False"}, from: -5, want: []string{"3 Gained", "6 Lost"}},
-		"it begins with an older build":             {compared: []any{0, "True"}, from: 5, want: []string{"5 Gained"}},
+		"the tag moves, and the workload follows":   {compared: []any{0, "False", 3, "True"}, from: -5, until: 4, want: []string{"3 New", "4 Over"}},
+		"it drifted before, and no longer runs":     {compared: []any{0, "True"}, from: -5, until: 4, want: []string{"4 Over"}},
+		"it was gone when its cluster was seen":     {compared: []any{0, "True"}, from: -5, until: 4, unseen: true, want: []string{"4 Over before"}},
+		"the tag moves back":                        {compared: []any{0, "False", 3, "True", 6, "False"}, from: -5, want: []string{"3 New", "6 Over"}},
+		"it begins with an older build":             {compared: []any{0, "True"}, from: 5, want: []string{"5 New"}},
 		"it begins with what the tag leads to":      {compared: []any{0, "False"}, from: 5},
-		"it begins between moves":                   {compared: []any{0, "True", 3, "False", 7, "True"}, from: 5, want: []string{"7 Gained"}},
+		"it begins between moves":                   {compared: []any{0, "True", 3, "False", 7, "True"}, from: 5, want: []string{"7 New"}},
 		"it ends before the tag moves":              {compared: []any{0, "False", 7, "True"}, from: -5, until: 4},
 		"nothing is compared":                       {from: -5, unknown: true},
 		"the tag is not known":                      {compared: []any{0, "Unknown"}, from: -5, unknown: true},
-		"where the tag led is known since a while":  {compared: []any{0, "Unknown", 2, "True"}, from: -5, want: []string{"2 Gained before"}, unknown: true},
+		"where the tag led is known since a while":  {compared: []any{0, "Unknown", 2, "True"}, from: -5, want: []string{"2 New before"}, unknown: true},
 		"it is known since a while that it is fine": {compared: []any{0, "Unknown", 2, "False"}, from: -5, unknown: true},
 		"the registry lost the tag":                 {compared: []any{0, "False", 3, "Unknown", 5, "False"}, from: -5, unknown: true},
-		"the registry lost the tag, which moved":    {compared: []any{0, "False", 3, "Unknown", 5, "True"}, from: -5, want: []string{"5 Gained before"}, unknown: true},
-		"it drifts, and may do so until it ends":    {compared: []any{0, "True", 3, "Unknown"}, from: -5, until: 4, want: []string{"4 Lost"}, unknown: true},
+		"the registry lost the tag, which moved":    {compared: []any{0, "False", 3, "Unknown", 5, "True"}, from: -5, want: []string{"5 New before"}, unknown: true},
+		"it drifts, and may do so until it ends":    {compared: []any{0, "True", 3, "Unknown"}, from: -5, until: 4, want: []string{"4 Over"}, unknown: true},
 	} {
 		r := &imageRun{}
 		r.Spec.Workload, r.Spec.Image, r.Spec.From = "Deployment/app", "r.io/app:v1", hour(c.from)
@@ -110,7 +110,7 @@ func TestWhatDrifted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i := slices.IndexFunc(all.Items, func(c Change) bool { return c.What == "Deployment/old runs another image than its tag: r.io/old:v1" }); i < 0 || all.Items[i].Attention != "Gained" || all.Items[i].At.Format(time.RFC3339) != moved || len(all.Unknown) != 1 {
+	if i := slices.IndexFunc(all.Items, func(c Change) bool { return c.What == "Deployment/old runs another image than its tag: r.io/old:v1" }); i < 0 || all.Items[i].Attention != "New" || all.Items[i].At.Format(time.RFC3339) != moved || len(all.Unknown) != 1 {
 		t.Errorf("the command line reads %+v", all)
 	}
 
