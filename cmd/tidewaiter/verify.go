@@ -98,8 +98,8 @@ repository of an image. The exit code is 0 if all were judged and no verdict is 
   # In a nightly job that also fails where no policy covers an image
   tidewaiter verify --all --fail-on False,Unsigned,Unknown,NoPolicy
 
-  # What would other policies say about the server's images? Nothing is stored.
-  # If no server runs, this judges the images in the data directory
+  # What would other policies say about the server's images? The server stores nothing.
+  # If no server runs, this judges the images in the data directory, and stores that there
   tidewaiter verify --all --policy policies/`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
