@@ -117,7 +117,7 @@ func addresses(c *x509.Certificate) (all []string) {
 func status(verb string, s metav1.Status) (words, advice string) {
 	switch {
 	case s.Code == http.StatusUnauthorized:
-		return "the server rejected the credential: it is wrong, has expired, or belongs to another server", "give another with --token-file or --kubeconfig; `kubectl create token ACCOUNT` creates a new token"
+		return "the server rejected the credential: none was given, or it is wrong, has expired, or belongs to another server", "give another with --token-file or --kubeconfig; `kubectl create token ACCOUNT` creates a new token"
 	case s.Code == http.StatusForbidden:
 		return s.Message, rightsFor(verb, s.Message)
 	case s.Code == http.StatusNotFound && (strings.Contains(s.Message, "could not find the requested resource") || strings.Contains(s.Message, "page not found")):
