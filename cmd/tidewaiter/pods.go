@@ -848,8 +848,27 @@ func (l *looker) noUses(ctx context.Context, cluster string) error {
 			return cli.WithHint(fmt.Errorf("the pods of %s are not known yet", cluster), "kubectl get clusters says why")
 		}
 	}
-	if !slices.Contains(names, cluster) {
-		return cli.WithHint(fmt.Errorf("%s does not follow a cluster %s", l.Server.destination(), cluster), "it follows: %s", cmp.Or(strings.Join(names, ", "), "none"))
+	return l.notAmong(names, cluster)
+}
+
+// notAmong is the error if a cluster is not one of those that the server follows.
+func (l *looker) notAmong(followed []string, cluster string) error {
+	if slices.Contains(followed, cluster) {
+		return nil
 	}
-	return nil
+	return cli.WithHint(fmt.Errorf("%s does not follow a cluster %s", l.Server.destination(), cluster), "it follows: %s", cmp.Or(strings.Join(followed, ", "), "none"))
+}
+
+// noRuns is the error if a cluster of which nothing is recorded is not followed either, as if its
+// name is misspelt. It is nil for "", and if the caller may not list clusters.
+func (l *looker) noRuns(ctx context.Context, cluster string) error {
+	followed, err := cli.GetTable(ctx, l.Config, clustersPath, nil)
+	if cluster == "" || err != nil {
+		return nil
+	}
+	var names []string
+	for _, row := range followed.Rows {
+		names = append(names, fmt.Sprint(row.Cells[0]))
+	}
+	return l.notAmong(names, cluster)
 }

@@ -133,6 +133,9 @@ func (o *ranOptions) window() (w imageruns.Window, err error) {
 	if w.Until.IsZero() && !w.From.IsZero() {
 		w.Until = o.now()
 	}
+	if err == nil && w.From.After(o.now()) {
+		err = cli.Misuse(fmt.Errorf("%s is in the future", w.From.Format(time.RFC3339)), "what ran is recorded until now: %s", o.now().UTC().Format(time.RFC3339))
+	}
 	if err == nil && w.Until.Before(w.From) {
 		err = cli.Misuse(fmt.Errorf("the time ends at %s, before it begins", w.Until.Format(time.RFC3339)), "--from is before --until")
 	}
@@ -171,11 +174,11 @@ func (o *ranOptions) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	server, err := o.running(cmd)
+	l, err := o.looker(cmd)
 	if err != nil {
 		return err
 	}
-	config, notes := withWarnings(server.Config)
+	config, notes := withWarnings(l.Server.Config)
 	print := o.printer(cmd.OutOrStdout(), w)
 	found := 0
 	err = eachRun(cmd.Context(), config, o.namespace, o.selector(args, w), func(page []imageruns.ImageRun) error {
@@ -183,7 +186,12 @@ func (o *ranOptions) run(cmd *cobra.Command, args []string) error {
 		return print.add(page)
 	})
 	if err != nil {
-		return ranFailed(err, o.namespace, server)
+		return ranFailed(err, o.namespace, l.Server)
+	}
+	if found == 0 {
+		if err := l.noRuns(cmd.Context(), o.cluster); err != nil {
+			return err
+		}
 	}
 	if err := print.end(); err != nil {
 		return err
@@ -264,11 +272,11 @@ func (o *ranOptions) printer(out io.Writer, w imageruns.Window) ranPrinter {
 		c := csv.NewWriter(out)
 		return ranPrinter{func(page []imageruns.ImageRun) error {
 			for i := range page {
-				_ = c.Write(ranRecord(&page[i])) // Flush returns the error
+				_ = c.Write(ranRecord(&page[i], w)) // Flush returns the error
 			}
 			c.Flush()
 			return c.Error()
-		}, func() error { return nil }}.begun(c.Write([]string{"cluster", "namespace", "workload", "container", "image", "digest", "platform", "from", "until", "endUnseen", "mostPods", "verifiedFirst", "verifiedLast", "unseenSeconds", "unseenSince", "admission"}), c.Flush)
+		}, func() error { return nil }}.begun(c.Write([]string{"cluster", "namespace", "workload", "container", "image", "digest", "platform", "from", "until", "endUnseen", "mostPods", "verifiedFirst", "verifiedLast", "unseenSeconds", "unseenSince", "admission", "verified", "signers", "reason"}), c.Flush)
 	case "jsonl":
 		return ranPrinter{func(page []imageruns.ImageRun) error {
 			return o.output.Print(out, cli.Document{Items: cli.ItemsOf(page)})
@@ -354,8 +362,9 @@ func minute(t metav1.Time) string { return t.UTC().Format("2006-01-02 15:04") }
 
 func stamp(t metav1.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// ranRecord is a line of CSV.
-func ranRecord(r *imageruns.ImageRun) []string {
+// ranRecord is a line of CSV. The verdict in its last fields is the last one in the time that was
+// asked about, as in the table.
+func ranRecord(r *imageruns.ImageRun, w imageruns.Window) []string {
 	until, unseenSince := "", ""
 	if r.Status.Until != nil {
 		until = stamp(*r.Status.Until)
@@ -368,8 +377,10 @@ func ranRecord(r *imageruns.ImageRun) []string {
 	if n := len(r.Status.Verdicts); n > 0 {
 		first, last = r.Status.Verdicts[0].Verified, r.Status.Verdicts[n-1].Verified
 	}
+	then := w.Last(r)
 	return []string{
 		r.Spec.Cluster, r.Namespace, r.Spec.Workload, r.Spec.Container, r.Spec.Image, r.Spec.Digest, r.Spec.Platform, stamp(r.Spec.From), until,
 		fmt.Sprint(imageruns.EndUnseen(r)), fmt.Sprint(r.Status.MostPods), first, last, fmt.Sprint(int64(unseen.Seconds())), unseenSince, cmp.Or(r.Status.Admission, imageruns.AdmissionUnknown),
+		then.Verified, strings.Join(then.Signers, ", "), then.Reason,
 	}
 }

@@ -147,6 +147,16 @@ func TestWhatRan(t *testing.T) {
 			t.Errorf("a report until %q: %d\n%s", until, code, errs)
 		}
 	}
+	for what, args := range map[string][]string{
+		"does not follow a cluster prd":       {"ran", "--cluster", "prd"},
+		"does not follow a cluster prod-east": {"report", "--cluster", "prod-east", "--from", from, "--until", asOf.Format(time.RFC3339)},
+		"what ran is recorded until now":      {"ran", "--at", time.Now().Add(24 * time.Hour).Format(time.RFC3339)},
+		"what ran is recorded until now: 20":  {"ran", "--from", time.Now().Add(24 * time.Hour).Format(time.RFC3339)},
+	} {
+		if code, out, errs := tidewaiter(t, append(args, "--data-dir", data)...); code != 2 || out != "" || !strings.Contains(errs, what) {
+			t.Errorf("%q: %d\n%s%s", args, code, out, errs)
+		}
+	}
 	stop()
 
 	// Meanwhile one pod goes: the stretch goes on, with the gap in it.

@@ -132,6 +132,11 @@ func (o *reportOptions) report(ctx context.Context, l *looker, w imageruns.Windo
 	if err != nil {
 		return nil, err
 	}
+	if len(all) == 0 {
+		if err := l.noRuns(ctx, o.cluster); err != nil {
+			return nil, err
+		}
+	}
 	client, err := pathClient(config)
 	if err != nil {
 		return nil, err

@@ -17,9 +17,9 @@ const countEvery = 1024
 const seenRevisions = 1 << 14
 
 // one returns a run with the object called name. It takes the object from the cache, or reads it.
-// The second read leaves it in the cache. A read of the cache takes a third of the time of a read of
-// the database, and a write of the cache takes another third: too much for an object that is read
-// once.
+// The second read leaves it in the cache. A read of the cache takes a third of the time of a read
+// of the database, and a write of the cache takes another third: too much for an object that is
+// read once.
 func (f *encoding) one(ctx context.Context, name string) (*run, error) {
 	r := f.empty()
 	s := stored{name: name}
