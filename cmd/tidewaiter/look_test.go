@@ -78,7 +78,7 @@ func (l *looking) showsBases(t *testing.T) {
 	lists := func(want map[string]string) {
 		t.Helper()
 		for _, asked := range []string{base, "team/base:1", "base:1"} { // as all verbs take them
-			if stdout, stderr, code := l.run("impact", "--base", asked, "-o", "wide"); code != cli.ExitSome || !strings.Contains(stdout, tablecells.Quantity(len(want), "image")+" by ") {
+			if stdout, stderr, code := l.run("impact", "--base", asked, "-o", "wide"); code != cli.ExitOK || !strings.Contains(stdout, tablecells.Quantity(len(want), "image")+" by ") {
 				t.Errorf("impact --base %s exits %d: %s%s", asked, code, stdout, stderr)
 			} else {
 				for digest := range want {

@@ -35,7 +35,10 @@ func (f *projection) onBase(ctx context.Context) (fields.Selector, error) {
 	case m.whole && m.ref.Host != "":
 		value = m.ref.Name()
 	case m.ref.Tag != "":
-		value = m.ref.String()
+		// The list compares layers with those of the image to which the tag leads.
+		led := m.ref
+		led.Digest = m.digest
+		value = led.String()
 	}
 	if value == "" { // it may be several, or is none
 		return nil, apierrors.NewBadRequest(f.meaningOf(m))

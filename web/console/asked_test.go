@@ -229,6 +229,18 @@ func TestSearch(t *testing.T) {
 	if to, page := search("web-0"); to != "" || !strings.Contains(page, ">Workloads</a> <span class=\"count\">1<") || !strings.Contains(page, ">Repositories</a> <span class=\"count\">1<") || strings.Index(page, ">Workloads<") > strings.Index(page, "No image is named") {
 		t.Errorf("a pod and a repository lead to %q and\n%s", to, page)
 	}
+	// A word may mean an image by its repository's last name. Whoever types it may mean a workload.
+	absent := answers["POST "+reviewsPath]
+	answers["POST "+reviewsPath] = m{"status": m{"references": l{m{"state": "Found", "question": m{"reference": "web-0"}, "meaning": m{"reference": "r.io/team/web-0:latest", "digest": digestA}}}}}
+	if to, page := search("web-0"); to != "" || !strings.Contains(page, `“web-0” is also a name of <a href="/console/image?ref=web-0">r.io/team/web-0:latest</a>`) || !strings.Contains(page, ">Workloads</a>") {
+		t.Errorf("a word that means an image leads to %q and\n%s", to, page)
+	}
+	for _, whole := range []string{"team/web-0", "web-0:1", digestA[len("sha256:"):][:12]} {
+		if to, _ := search(whole); to != link("image", "ref", whole) {
+			t.Errorf("%s leads to %q", whole, to)
+		}
+	}
+	answers["POST "+reviewsPath] = absent
 	// The beginning of a pod's name is found, too, and a tag wherever it is in the list of tags.
 	answers["GET "+podsPath] = func(q url.Values) any {
 		if q.Get("fieldSelector") != "named=we" {

@@ -56,8 +56,10 @@ type imageFilter struct {
 // imageList has the data of the page of images.
 type imageList struct {
 	Query string
-	Found *referenceAnswer // what the query means, if it is not an image
-	// Elsewhere is where the query was found, if it is not a reference.
+	Found *referenceAnswer // what the query means, if the page is the result of a search
+	// IsImage is true if the query means an image, and is a part of other names, too.
+	IsImage bool
+	// Elsewhere is where the query was found beside.
 	Elsewhere []*finding
 	Filters   []imageFilter
 	Filtered  bool

@@ -189,6 +189,19 @@ func (v *visit) find(data *imageList) (found bool, err error) {
 	a := &answers.References[0]
 	switch a.State {
 	case "Found", "Gone", "NotImported", "Unseen":
+		hits := 0
+		if isWord(data.Query, a) {
+			if data.Elsewhere, err = v.elsewhere(data.Query); err != nil {
+				return false, err
+			}
+			for _, f := range data.Elsewhere {
+				hits += f.Count
+			}
+		}
+		if hits > 1 { // one is the image's own repository
+			data.Found, data.IsImage = a, true
+			return false, nil
+		}
 		v.goTo(link("image", "ref", data.Query))
 		return true, nil
 	case "Ambiguous":
@@ -210,6 +223,13 @@ func (v *visit) find(data *imageList) (found bool, err error) {
 	}
 	data.Found = a
 	return false, nil
+}
+
+// isWord reports whether a search text that means an image is one word, which may as well be a part
+// of the names of others, and not the beginning of a digest.
+func isWord(query string, a *referenceAnswer) bool {
+	digest := strings.TrimPrefix(string(a.Meaning.Digest), "sha256:")
+	return !strings.ContainsAny(query, "/:@") && !strings.HasPrefix(digest, query)
 }
 
 // namesRegistry reports whether a reference begins with a registry. For any other, the registry

@@ -76,33 +76,48 @@ func canonicalBase(value string) (string, error) {
 	return ref.String(), nil
 }
 
-// basesIn reads the images of the base that a selector names; nil if it names none.
-func (r *REST) basesIn(ctx context.Context, selector fields.Selector) (*bases, error) {
+// basesIn reads the images of the base that options name; nil if they name none. A tag with a digest,
+// which no request can name, is one whose digest the caller has found: the options that basesIn
+// returns select by the tag.
+func (r *REST) basesIn(ctx context.Context, options *internalversion.ListOptions) (*bases, *internalversion.ListOptions, error) {
 	var b *bases
-	for _, q := range selector.Requirements() {
+	for _, q := range options.FieldSelector.Requirements() {
 		if q.Field != baseField {
 			continue
 		}
 		if b != nil || q.Operator == selection.NotEquals || q.Value == "" {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("field label %q may be given once, and with =", baseField))
+			return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("field label %q may be given once, and with =", baseField))
 		}
 		b = &bases{value: q.Value}
 	}
 	if b == nil {
-		return nil, nil
+		return nil, options, nil
 	}
 	digest := b.value
 	if !reference.IsDigest(digest) {
 		ref, err := reference.Parse(b.value)
-		if err != nil || ref.Tag == "" || r.answers == nil { // a repository
+		if err != nil || ref.Tag == "" { // a repository
 			warning.AddWarning(ctx, "", fmt.Sprintf("%s=%s is a whole repository: only images whose annotations name it are listed; of a tag or digest, layers are compared, too", baseField, b.value))
-			return b, nil
+			return b, options, nil
 		}
-		if _, digest, _, err = r.answers.Leads(ctx, ref); err != nil {
-			return nil, err
+		if digest = ref.Digest; digest != "" {
+			ref.Digest = ""
+			byTag := *options
+			byTag.FieldSelector, err = options.FieldSelector.Transform(func(field, value string) (string, string, error) {
+				if field == baseField {
+					value = ref.String()
+				}
+				return field, value, nil
+			})
+			b.value, options = ref.String(), &byTag
+		} else if r.answers != nil {
+			_, digest, _, err = r.answers.Leads(ctx, ref)
+		}
+		if err != nil {
+			return nil, nil, err
 		}
 	}
-	return b, r.readBases(ctx, b, digest)
+	return b, options, r.readBases(ctx, b, digest)
 }
 
 // readBases reads the image of a base, or those that it lists.

@@ -53,7 +53,7 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 	}
 	var on *bases
 	if selectsBy(options, baseField) {
-		if on, err = r.basesIn(ctx, options.FieldSelector); err != nil {
+		if on, options, err = r.basesIn(ctx, options); err != nil {
 			return nil, err
 		}
 		store.predicate = on.predicate(store.predicate)

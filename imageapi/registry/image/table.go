@@ -11,6 +11,7 @@ import (
 	"github.com/openshift/api/image/docker10"
 	imagev1 "github.com/openshift/api/image/v1"
 	metatable "k8s.io/apimachinery/pkg/api/meta/table"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -192,7 +193,7 @@ func (c tableConvertor) about(ctx context.Context) (ref reference.Reference, on 
 	if err != nil {
 		return ref, nil, err
 	}
-	if on, err = c.images.basesIn(ctx, selector); err != nil {
+	if on, _, err = c.images.basesIn(ctx, &internalversion.ListOptions{FieldSelector: selector}); err != nil {
 		return ref, nil, err
 	}
 	if ref = namedIn(selector); ref.Host != "" && (ref.Tag != "" || ref.Digest != "") {
