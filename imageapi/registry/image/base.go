@@ -76,9 +76,9 @@ func canonicalBase(value string) (string, error) {
 	return ref.String(), nil
 }
 
-// basesIn reads the images of the base that options name; nil if they name none. A tag with a digest,
-// which no request can name, is one whose digest the caller has found: the options that basesIn
-// returns select by the tag.
+// basesIn reads the images of the base that options name; nil if they name none. A tag with a
+// digest, which no request can name, is one whose digest the caller has found: the options that
+// basesIn returns select by the tag.
 func (r *REST) basesIn(ctx context.Context, options *internalversion.ListOptions) (*bases, *internalversion.ListOptions, error) {
 	var b *bases
 	for _, q := range options.FieldSelector.Requirements() {
