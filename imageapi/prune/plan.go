@@ -41,8 +41,8 @@ type Image struct {
 // Repository is the plan for a repository.
 type Repository struct {
 	Repository string `json:"repository"`
-	// TagsChecked is when the registry last confirmed the tag that it confirmed longest ago; nil if it
-	// has confirmed none. A tag that was set since may not be known.
+	// TagsChecked is the earliest of the times at which the registry last confirmed the tags of the
+	// repository; nil if it has confirmed none. A tag that was set since may not be known.
 	TagsChecked *time.Time `json:"tagsChecked,omitempty"`
 	// Delete is what nothing is known to need, an index before what it lists. Keep is what
 	// something needs. Of Unknown it is not known whether something needs it, so it must be kept,

@@ -37,14 +37,21 @@ func catalogOf(registry *registrytest.Registry, listed func() []string) {
 	})
 }
 
-// Repositories that nobody named are found by a pattern, and what was in those that vanish is gone.
-func TestSweepFindsRepositories(t *testing.T) {
+// prepareLogged is prepareWorker with a log that the test reads.
+func prepareLogged(t *testing.T) (*workerTest, queue.Options, *bytes.Buffer) {
+	t.Helper()
 	w, o := prepareWorker(t)
-	var log bytes.Buffer
-	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	log := &bytes.Buffer{}
+	o.Logger = slog.New(slog.NewTextHandler(log, nil))
 	before := slog.Default()
 	slog.SetDefault(o.Logger) // repeated warnings are bounded, and go there
-	defer slog.SetDefault(before)
+	t.Cleanup(func() { slog.SetDefault(before) })
+	return w, o, log
+}
+
+// Repositories that nobody named are found by a pattern, and what was in those that vanish is gone.
+func TestSweepFindsRepositories(t *testing.T) {
+	w, o, log := prepareLogged(t)
 	o.Sweep.Repositories = []string{w.registry.Host + "/team/**", w.registry.Host + "/team/app"}
 	worker, err := queue.New(o)
 	if err != nil {
@@ -103,12 +110,7 @@ func TestSweepFindsRepositories(t *testing.T) {
 
 // A registry that is away is said to be away, not to have no list.
 func TestSweepSaysThatARegistryDoesNotAnswer(t *testing.T) {
-	w, o := prepareWorker(t)
-	var log bytes.Buffer
-	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	before := slog.Default()
-	slog.SetDefault(o.Logger) // repeated warnings are bounded, and go there
-	defer slog.SetDefault(before)
+	w, o, log := prepareLogged(t)
 	o.Sweep.Repositories = []string{w.registry.Host + "/team/**"}
 	worker, err := queue.New(o)
 	if err != nil {

@@ -59,7 +59,7 @@ type imageList struct {
 	Found *referenceAnswer // what the query means, if the page is the result of a search
 	// IsImage is true if the query means an image, and is a part of other names, too.
 	IsImage bool
-	// Elsewhere is where the query was found beside.
+	// Elsewhere lists what else has the query in its name, such as tags and workloads.
 	Elsewhere []*finding
 	Filters   []imageFilter
 	Filtered  bool
