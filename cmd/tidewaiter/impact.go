@@ -96,7 +96,7 @@ most pods first.
 	f.StringVar(&o.spec.RemovePolicy, "remove-policy", "", "policy that is deleted: NAME, or NAMESPACE/NAME of an ImagePolicy")
 	f.StringVar(&o.signer, "revoke-key", "", "signer that is no longer trusted: a file with public keys or an OpenPGP keyring, a fingerprint, the subject of a certificate or key, or the repository that a workflow built")
 	f.StringVar(&o.spec.LoseRegistry, "registry", "", "registry that goes away, HOST[:PORT]")
-	f.StringVar(&o.spec.Delete, "delete", "", "tag that its registry loses, or digest whose image is deleted")
+	f.StringVar(&o.spec.Delete, "delete", "", "tag that its registry loses, REPOSITORY@DIGEST that the repository loses, or digest whose Image is deleted")
 	f.StringVar(&o.spec.Layer, "layer", "", "digest of a layer: the images that have it")
 	f.StringVar(&o.spec.Base, "base", "", "tag, digest or repository of a base image: the images that are built on it, by their annotations or their layers")
 	f.StringVar(&o.spec.Package, "package", "", "package by name or package URL, and a range of its versions: NAME[@>=1.0,<1.2]; the images that have it, by their SBOMs")

@@ -565,7 +565,7 @@ func TestImpactIsWhatHappens(t *testing.T) {
 func (w *world) compare(got *answers.ImpactReviewStatus, before, after map[asker]known) (wrong []string) {
 	rows := map[asker]answers.ImpactRow{}
 	for _, row := range got.Rows {
-		if row.Before.State == answers.Found || row.Effect == answers.Deleted {
+		if row.Before.State == answers.Found || row.Effect == answers.Deleted && row.Before.State != answers.Moved {
 			// only pods are judged by what leads nowhere
 			rows[asker{row.Reference, row.Namespace}] = row
 		}

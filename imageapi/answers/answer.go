@@ -36,6 +36,9 @@ type Use interface {
 	// NeededBy returns the first most of the workloads that need the image, as
 	// cluster/namespace/resource/name.
 	NeededBy(digest string, image *imagev1.Image, most int) []string
+	// NeededAs returns the first most of the workloads that name one of some tags, or one of some
+	// digests in whatever repository.
+	NeededAs(names []reference.Reference, most int) []string
 	// Keys are the keys of package podimages by which pods use the image, each maybe with a platform,
 	// as in sha256:…@linux/arm64.
 	Keys(digest string, image *imagev1.Image) []string

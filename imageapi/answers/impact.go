@@ -46,9 +46,13 @@ type projection struct {
 	tags    map[string][]seenTag      // by the digest that they lead to
 	indexes map[string]*imagev1.Image // that were judged as after the act, by name
 	hidden  string                    // the digest of an image that is deleted
-	unread  map[string]bool           // digests that are used, but whose images were not seen
-	known   bool                      // a tag or an image is in the registry that goes away
-	unmeant string                    // why the reference in the act leads to nothing known
+	// in is the repository that loses an image; zero if the act is not about one. byPlace is true if
+	// the act is about places where images are, and not about the images.
+	in      reference.Reference
+	byPlace bool
+	unread  map[string]bool // digests that are used, but whose images were not seen
+	known   bool            // a tag or an image is in the registry that goes away
+	unmeant string          // why the reference in the act leads to nothing known
 
 	status  ImpactReviewStatus
 	omitted int
@@ -85,7 +89,7 @@ func (a *Answerer) Impact(ctx context.Context, spec *ImpactReviewSpec) (*ImpactR
 	f := &projection{
 		Answerer: a, spec: spec, rights: a.rightsOf(ctx), most: int(cmp.Or(spec.MaxRows, defaultRows)), complete: true,
 		tags: map[string][]seenTag{}, indexes: map[string]*imagev1.Image{}, pods: map[string]bool{}, workloads: map[string]bool{}, undecided: map[string]bool{},
-		changes: map[[2]string]*changed{}, unknowns: map[UnknownPart]bool{},
+		changes: map[[2]string]*changed{}, unknowns: map[UnknownPart]bool{}, byPlace: spec.LoseRegistry != "",
 	}
 	if lacks := cmp.Or(f.rights.listImages, f.rights.getImages); lacks != "" {
 		return nil, apierrors.NewForbidden(GroupVersion.WithResource(ImpactResource).GroupResource(), "", fmt.Errorf("a review of an act reads all images, and %s", lacks))
@@ -429,6 +433,10 @@ func (f *projection) deleting(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if _, _, f.byPlace = strings.Cut(f.spec.Delete, "@"); f.byPlace {
+		f.in = m.ref.Bare()
+	}
+	f.byPlace = f.byPlace || m.ref.Tag != ""
 	switch {
 	case m.state == Gone || m.state == Unseen || m.state == Absent && m.ref.Tag != "" && m.ref.Host != "":
 		return f.untagUnknown(ctx, m)
@@ -437,10 +445,10 @@ func (f *projection) deleting(ctx context.Context) error {
 		return nil
 	case m.state == Invalid || m.state == Ambiguous || m.digest == "":
 		return apierrors.NewBadRequest(f.meaningOf(m))
-	case m.tag != nil:
+	case m.ref.Tag != "":
 		return f.untag(ctx, m)
 	case m.image == nil:
-		return f.deleteUnstored(m)
+		return f.deleteUnstored(ctx, m)
 	}
 	return f.deleteImage(ctx, m.image)
 }
@@ -458,6 +466,9 @@ func (f *projection) meaningOf(m *resolved) string {
 // act is unknown.
 func (f *projection) meansNothing(m *resolved) {
 	f.unmeant = f.meaningOf(m) + ": is it spelt as its registry has it? If so, import it first"
+	if reference.NamesRegistry(f.spec.Delete + f.spec.Base) {
+		f.unmeant += ": tidewaiter import " + m.ref.String()
+	}
 }
 
 // untagUnknown finds what names a tag that leads nowhere, as far as is known: it cannot be pulled
@@ -468,25 +479,54 @@ func (f *projection) untagUnknown(ctx context.Context, m *resolved) error {
 	if err := f.name(ctx, by, nil, f.before.spellings(m.ref)); err != nil {
 		return err
 	}
-	if m.state == Absent && by.complete && len(by.containers) == 0 {
+	row := ImpactRow{Reference: m.ref.String(), Effect: Deleted, Before: ImpactSide{State: m.state}, After: ImpactSide{State: Gone}}
+	if m.state == Absent && by.complete && len(by.containers) == 0 && len(f.needing(&imagev1.Image{}, &row)) == 0 {
 		f.meansNothing(m)
 		return nil
 	}
-	row := ImpactRow{Reference: m.ref.String(), Effect: Deleted, Before: ImpactSide{State: m.state}, After: ImpactSide{State: Gone}}
 	f.touch(&imagev1.Image{}, []ImpactRow{row}, by)
 	return nil
 }
 
-// deleteUnstored is about a digest that is not stored: there is no Image to delete.
-func (f *projection) deleteUnstored(m *resolved) error {
-	if n, _ := f.Use.Pods(m.digest, nil); n == 0 {
-		f.meansNothing(m)
-		return nil
+// deleteUnstored finds what runs, or needs, a digest that is not stored, by the names that it has.
+func (f *projection) deleteUnstored(ctx context.Context, m *resolved) error {
+	image := &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: m.digest}}
+	if err := f.leadingTo(ctx, m.digest); err != nil {
+		return err
 	}
-	return apierrors.NewBadRequest(printable.Line(fmt.Sprintf("%s runs, and is not imported, so there is no image to delete: tidewaiter pods %s", m.digest, m.digest), maxText))
+	by, err := f.runners(ctx, image)
+	if err != nil {
+		return err
+	}
+	var rows []ImpactRow
+	add := func(ref reference.Reference, after State) {
+		if f.in.Host == "" || ref.Bare() == f.in {
+			rows = append(rows, ImpactRow{Image: m.digest, Reference: ref.String(), Effect: Deleted, Before: ImpactSide{State: NotImported}, After: ImpactSide{State: after}})
+		}
+	}
+	for _, tag := range f.tags[m.digest] {
+		add(tag.ref, Gone)
+	}
+	for _, ref := range by.elsewhere(m.digest) {
+		add(ref, NotImported)
+	}
+	if len(rows) == 0 { // no pod runs it there
+		row := ImpactRow{Image: m.digest, Reference: m.digest, Effect: Deleted, Before: ImpactSide{State: NotImported}, After: ImpactSide{State: NotImported}}
+		if m.ref.Host != "" {
+			row.Reference = m.ref.String()
+		}
+		if len(f.needing(image, &row)) == 0 {
+			f.meansNothing(m)
+			return nil
+		}
+		rows = append(rows, row)
+	}
+	f.touch(image, rows, by)
+	return nil
 }
 
-// untag finds what runs by a tag that its registry loses.
+// untag finds what runs by a tag that its registry loses: the image that it leads to, or one that
+// it led to before.
 func (f *projection) untag(ctx context.Context, m *resolved) error {
 	if f.rights.listTags != "" {
 		return apierrors.NewForbidden(GroupVersion.WithResource(ImpactResource).GroupResource(), "", &unpermitted{f.rights.listTags})
@@ -505,25 +545,48 @@ func (f *projection) untag(ctx context.Context, m *resolved) error {
 	if err != nil {
 		return err
 	}
-	var rows []ImpactRow
-	for _, namespace := range append([]string{""}, f.namespaces(m.ref)...) {
-		if namespace != "" && !by.in(namespace, m.ref.String()) {
+	rows := f.untagged(ctx, image, m.image != nil, place{ref: m.ref, led: f.ledTo(m.tag, m.digest), state: m.state}, by.running(""))
+	for i := range rows {
+		rows[i].LastTag = last
+	}
+	f.touch(image, rows, by.running(""))
+	for _, digest := range by.former(m.ref) {
+		old, err := f.before.image(ctx, digest)
+		if err != nil {
+			return err
+		}
+		its := old != nil && slices.Contains(annotation.In(old.Annotations, old.DockerImageReference, old.Name), m.ref.Bare())
+		if old == nil {
+			old = &imagev1.Image{ObjectMeta: metav1.ObjectMeta{Name: digest}}
+		}
+		rows := f.untagged(ctx, old, its, place{ref: m.ref, led: Led{Moved: tags.Away(m.tag, digest)}, state: Moved}, by.running(digest))
+		f.touch(old, rows, by.running(digest))
+	}
+	return nil
+}
+
+// untagged returns the rows of an image that pods run by a tag which is deleted: one for each
+// namespace that judges the tag by policies of its own, and one for the others. judged is true if
+// the image has a verdict there.
+func (f *projection) untagged(ctx context.Context, image *imagev1.Image, judged bool, p place, by *runners) (rows []ImpactRow) {
+	for _, namespace := range append([]string{""}, f.namespaces(p.ref)...) {
+		row := ImpactRow{Image: image.Name, Reference: p.ref.String(), Namespace: namespace, Effect: Deleted, Before: ImpactSide{State: p.state}}
+		if (namespace != "" || p.state == Moved) && len(f.podsOf(by, &row)) == 0 {
 			continue
 		}
-		row := ImpactRow{Image: m.digest, Reference: m.ref.String(), Namespace: namespace, Effect: Deleted, Before: ImpactSide{State: m.state}}
-		if m.image != nil {
-			known, err := f.row(ctx, m.image, place{m.ref, f.ledTo(m.tag, m.digest), namespace, Found}, Deleted)
+		if judged {
+			p.namespace = namespace
+			known, err := f.row(ctx, image, p, Deleted)
 			if err != nil {
 				f.doubt("verdict", err)
 			} else {
 				row = known
 			}
 		}
-		row.After, row.LastTag = ImpactSide{State: Gone}, last
+		row.After = ImpactSide{State: Gone}
 		rows = append(rows, row)
 	}
-	f.touch(image, rows, by)
-	return nil
+	return rows
 }
 
 // isLastTag reports whether no other tag of the repository is known to lead to what a tag leads to.
@@ -545,38 +608,31 @@ func (f *projection) isLastTag(ctx context.Context, m *resolved) (bool, error) {
 }
 
 // deleteImage finds what the deletion of an image touches: its names, what it lists, and the
-// indexes that list it.
+// indexes that list it. If one repository loses it, that is its names there, and the indexes there:
+// the Image stays, so that what it lists keeps its verdicts.
 func (f *projection) deleteImage(ctx context.Context, image *imagev1.Image) error {
-	f.hidden = image.Name
 	f.status.Summary.Examined = 1
 	if err := f.leadingTo(ctx, image.Name); err != nil {
 		return err
 	}
 	err := f.touchAll(ctx, image, Deleted, func(p place, row *ImpactRow) bool {
 		row.After = ImpactSide{State: p.state}
-		if n, _ := f.Use.Pods(image.Name, nil); p.state == Found && (n > 0 || p.ref.Tag != "") {
+		switch n, _ := f.Use.Pods(image.Name, nil); {
+		case p.state != Found:
+		case f.in.Host != "":
+			row.After.State = Gone
+		case n > 0 || p.ref.Tag != "":
 			row.After.State = NotImported
-		} else if p.state == Found {
+		default:
 			row.After.State = Absent
 		}
-		return true
+		return f.loses(p)
 	})
 	if err != nil {
 		return err
 	}
-	for _, listed := range image.DockerImageManifests {
-		child, err := f.before.image(ctx, listed.Digest)
-		if err != nil {
-			return err
-		}
-		if child == nil {
-			continue
-		}
-		f.status.Summary.Examined++
-		if err := f.leadingTo(ctx, child.Name); err != nil {
-			return err
-		}
-		if err := f.judged(ctx, child, true); err != nil {
+	if f.in.Host == "" {
+		if err := f.hide(ctx, image); err != nil {
 			return err
 		}
 	}
@@ -590,7 +646,32 @@ func (f *projection) deleteImage(ctx context.Context, image *imagev1.Image) erro
 		if err := f.leadingTo(ctx, above[i].Name); err != nil {
 			return err
 		}
-		if err := f.touchAll(ctx, &above[i], Incomplete, nil); err != nil {
+		if err := f.touchAll(ctx, &above[i], Incomplete, func(p place, _ *ImpactRow) bool { return f.loses(p) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loses reports whether a place is in the repository that loses an image, if one does.
+func (f *projection) loses(p place) bool { return f.in.Host == "" || p.ref.Bare() == f.in }
+
+// hide finds whose verdict changes if an index no longer vouches for what it lists.
+func (f *projection) hide(ctx context.Context, index *imagev1.Image) error {
+	f.hidden = index.Name
+	for _, listed := range index.DockerImageManifests {
+		child, err := f.before.image(ctx, listed.Digest)
+		if err != nil {
+			return err
+		}
+		if child == nil {
+			continue
+		}
+		f.status.Summary.Examined++
+		if err := f.leadingTo(ctx, child.Name); err != nil {
+			return err
+		}
+		if err := f.judged(ctx, child, true); err != nil {
 			return err
 		}
 	}

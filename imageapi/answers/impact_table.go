@@ -18,7 +18,7 @@ import (
 var impactTable = table.Of[*ImpactReview]{
 	Columns: []metav1.TableColumnDefinition{
 		{Name: "Pods", Type: "string", Description: "Number of pods that run the image under this reference; a plus means that there may be more, Unknown that there may be some."},
-		{Name: "Before", Type: "string", Description: "The verdict for this reference now."},
+		{Name: "Before", Type: "string", Description: "The verdict for this reference now, and moved if the pods run an image that the tag led to before."},
 		{Name: "After", Type: "string", Description: "The verdict after the act, and denied if a cluster that asks on admission would then refuse a pod; Gone, Absent or NotImported if the reference means nothing any more."},
 		{Name: "Effect", Type: "string", Description: "What the act does: Judged, Unpullable, Deleted, Incomplete, Contains, MayContain, NotAffected."},
 		{Name: "Where", Type: "string", Description: "The clusters and namespaces of the pods, else a workload that needs the image."},
@@ -63,6 +63,10 @@ func impactCells(row *ImpactRow) []any {
 	if row.After.Admission == admit.Deny.String() {
 		after += " (denied)"
 	}
+	before := row.Before.word()
+	if row.Before.State == Moved && row.Before.Verdict != nil {
+		before += " (moved)"
+	}
 	needed, why := table.None, table.None
 	if len(row.NeededBy) > 0 {
 		needed = strings.Join(row.NeededBy, ",")
@@ -76,7 +80,7 @@ func impactCells(row *ImpactRow) []any {
 	case len(row.Advisories) > 0:
 		why = advisoriesCell(row)
 	}
-	return []any{row.Running.cell(), row.Before.word(), after, string(row.Effect), where, row.Name(), row.Image, needed, why}
+	return []any{row.Running.cell(), before, after, string(row.Effect), where, row.Name(), row.Image, needed, why}
 }
 
 // packagesCell is the packages of a row, with who vouches for them, and the statements of VEX

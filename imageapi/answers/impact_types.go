@@ -66,7 +66,8 @@ type ImpactReviewSpec struct {
 	RevokeSigner string `json:"revokeSigner,omitempty"`
 	// LoseRegistry is the host of a registry that goes away.
 	LoseRegistry string `json:"loseRegistry,omitempty"`
-	// Delete is a reference with a tag that its registry loses, or a digest whose image is deleted.
+	// Delete is a reference with a tag that its registry loses, a repository and a digest that it
+	// loses, or a digest whose Image is deleted.
 	Delete string `json:"delete,omitempty"`
 	// Layer is the digest of a layer: which images have it?
 	Layer string `json:"layer,omitempty"`

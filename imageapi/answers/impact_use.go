@@ -34,19 +34,15 @@ func (f *projection) touch(image *imagev1.Image, rows []ImpactRow, by *runners) 
 	if by.notStarted {
 		f.doubt(PartRunning, ErrNotStarted)
 	}
-	needing := f.Use.NeededBy(image.Name, image, maxNeeding)
-	for _, w := range needing {
-		if len(f.workloads) < maxPodsNamed {
-			f.workloads[w] = true
-		}
-	}
-	if f.rights.listPods != "" {
-		needing = nil // only callers who may see pods get the names of workloads
-	}
+	var needing []string
 	labels := ownersOf(image)
 	for i := range rows {
 		row := &rows[i]
-		row.NeededBy, row.Labels = needing, labels
+		if i == 0 || f.byPlace {
+			needing = f.needing(image, row)
+		}
+		f.need(row, needing)
+		row.Labels = labels
 		key := [2]string{row.Before.word(), row.After.word()}
 		if f.changes[key] == nil {
 			f.changes[key] = &changed{pods: map[string]bool{}, complete: true}
@@ -67,6 +63,34 @@ func (f *projection) touch(image *imagev1.Image, rows []ImpactRow, by *runners) 
 	}
 	if len(f.status.Rows) > 2*f.most+impactPage {
 		f.cut()
+	}
+}
+
+// needing returns the first workloads that need an image. If the act is about places, these are
+// the workloads that name the place of the row, or one of its mirrors. Of a workload that names a
+// digest it is not known in which repository, so it counts for each. The last tag of a digest keeps
+// it in its repository.
+func (f *projection) needing(image *imagev1.Image, row *ImpactRow) []string {
+	ref, err := reference.Parse(row.Reference)
+	if err != nil || !f.byPlace {
+		return f.Use.NeededBy(image.Name, image, maxNeeding)
+	}
+	names := f.NamesOf(ref)
+	if row.LastTag {
+		names = append(names, ref.WithDigest(row.Image))
+	}
+	return f.Use.NeededAs(names, maxNeeding)
+}
+
+// need counts the workloads of a row. Only callers who may see pods get their names.
+func (f *projection) need(row *ImpactRow, workloads []string) {
+	for _, w := range workloads {
+		if len(f.workloads) < maxPodsNamed {
+			f.workloads[w] = true
+		}
+	}
+	if f.rights.listPods == "" {
+		row.NeededBy = workloads
 	}
 }
 
@@ -98,7 +122,7 @@ func (f *projection) shows(row *ImpactRow) bool {
 		return row.Before.State == Found && row.Namespace == ""
 	case row.Effect == Unpullable && row.Before.State != Found:
 		return false
-	case row.Effect == Deleted && row.Image != "" && row.Before.State != Found && row.Before.State == row.After.State:
+	case row.Effect == Deleted && (row.Before.State == Moved || row.Image != "" && row.Before.State != Found && row.Before.State == row.After.State):
 		return false
 	}
 	return row.Namespace == ""
@@ -134,8 +158,8 @@ type runners struct {
 type runner struct {
 	podimages.Container
 	// runs is the digest that runs, or empty if it is not known. of is the digest of the image that
-	// was judged.
-	runs, of string
+	// was judged. former is what runs if the tag that is named leads elsewhere now.
+	runs, of, former string
 	// judged is the reference that its verdict is for; empty if it has none. names are all
 	// references that it means.
 	judged string
@@ -204,6 +228,29 @@ func (f *projection) name(ctx context.Context, all *runners, values, tags []stri
 	return nil
 }
 
+// running are the containers that run what the tag that they name led to formerly, or with "" those
+// that do not.
+func (r *runners) running(former string) *runners {
+	some := *r
+	some.containers = nil
+	for _, c := range r.containers {
+		if c.former == former {
+			some.containers = append(some.containers, c)
+		}
+	}
+	return &some
+}
+
+// former are the digests that containers run by a tag that leads elsewhere now.
+func (r *runners) former(ref reference.Reference) (all []string) {
+	for _, c := range r.containers {
+		if c.former != "" && slices.Contains(c.names, ref.String()) && !slices.Contains(all, c.former) {
+			all = append(all, c.former)
+		}
+	}
+	return all
+}
+
 // in reports whether a container of a namespace runs the image under a reference.
 func (r *runners) in(namespace, reference string) bool {
 	return slices.ContainsFunc(r.containers, func(c runner) bool { return c.Namespace == namespace && slices.Contains(c.names, reference) })
@@ -258,6 +305,9 @@ func (f *projection) runner(ctx context.Context, c podimages.Container) (runner,
 		return r, err
 	}
 	r.runs, r.of = answer.Runs, answer.Judged
+	if answer.Outdated {
+		r.former = answer.Runs
+	}
 	if answer.Verdict != nil {
 		r.judged = answer.Verdict.Reference
 		r.names = append(r.names, r.judged)

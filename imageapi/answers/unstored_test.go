@@ -111,8 +111,125 @@ func TestDeletionOfWhatIsNotKnown(t *testing.T) {
 			t.Errorf("the deletion of %s: %+v", text, status)
 		}
 	}
-	if _, err := w.answerer().Impact(t.Context(), &ImpactReviewSpec{Delete: digestOf("ghost")}); err == nil || !strings.Contains(err.Error(), "runs, and is not imported") {
-		t.Errorf("the deletion of what runs and is not imported: %v", err)
+	for text, pods := range map[string]int32{digestOf("ghost"): 2, repository + "@" + digestOf("ghost"): 2, "registry.example.com/other@" + digestOf("ghost"): 0} {
+		status := w.impactOf(ImpactReviewSpec{Delete: text})
+		if s := status.Summary; s.Pods != pods || s.PodsComplete != (pods > 0) || pods > 0 && status.Rows[0].Before.State != NotImported {
+			t.Errorf("the deletion of %s, which runs and is not imported: %+v", text, status)
+		}
+	}
+	// A workload names it, and no pod does yet.
+	w.needing[repository+":nightly"] = []string{"prod/shop/cronjobs/nightly"}
+	w.needing[digestOf("pinned")] = []string{"prod/shop/cronjobs/pinned"}
+	for _, text := range []string{repository + ":nightly", digestOf("pinned"), repository + "@" + digestOf("pinned")} {
+		if status := w.impactOf(ImpactReviewSpec{Delete: text}); status.Summary.Workloads != 1 || len(status.Rows) != 1 || len(status.Unknowns) != 0 {
+			t.Errorf("the deletion of %s, which a workload names: %+v", text, status)
+		}
+	}
+}
+
+// What one repository loses touches what pulls from there, and nothing that pulls the same image
+// from another one.
+func TestDeletionFromOneRepository(t *testing.T) {
+	t.Parallel()
+	const other, nightly = "registry.example.com/admin/app", "prod/bank/cronjobs/nightly"
+	w := newWorld(t)
+	one := w.image("one", repository, other)
+	w.tag(repository+":v1", one)
+	w.tag(other+":v1", one)
+	w.tag(other+":v2", one)
+	w.runs("shop", "by-tag", repository+":v1", one)
+	w.runs("shop", "by-digest", repository+"@"+one, one)
+	w.runs("bank", "app", other+":v1", one)
+	w.needing[other+":v2"] = []string{nightly}
+	for text, want := range map[string]struct {
+		pods, workloads int32
+		rows            []string
+	}{
+		repository + ":v1": {1, 0, []string{repository + ":v1"}},
+		other + ":v1":      {1, 0, []string{other + ":v1"}},
+		other + ":v2":      {0, 1, []string{other + ":v2"}},
+		other + "@" + one:  {1, 1, []string{other + ":v1", other + ":v2", other + "@" + one}},
+		one:                {3, 1, []string{repository + ":v1", repository + "@" + one, other + ":v1", other + ":v2", other + "@" + one}},
+	} {
+		status := w.impactOf(ImpactReviewSpec{Delete: text})
+		var names []string
+		for _, row := range status.Rows {
+			names = append(names, row.Reference)
+			if text != one && row.After.State != Gone {
+				t.Errorf("%s: %s is %s then", text, row.Reference, row.After.State)
+			}
+		}
+		slices.Sort(names)
+		slices.Sort(want.rows)
+		if s := status.Summary; s.Pods != want.pods || s.Workloads != want.workloads || !slices.Equal(names, want.rows) {
+			t.Errorf("the deletion of %s touches %d pods and %d workloads by %v, want %+v", text, s.Pods, s.Workloads, names, want)
+		}
+	}
+	// Of a workload that names a digest it is not known where, and a last tag keeps its digest.
+	w.needing[one], w.needing[other+":v2"] = []string{nightly}, nil
+	for text, workloads := range map[string]int32{repository + ":v1": 1, other + ":v1": 0, repository + "@" + one: 1} {
+		if s := w.impactOf(ImpactReviewSpec{Delete: text}).Summary; s.Workloads != workloads {
+			t.Errorf("the deletion of %s touches %d workloads that name the digest, want %d", text, s.Workloads, workloads)
+		}
+	}
+	// So it is if a registry goes away.
+	w.needing[one], w.needing[other+":v2"] = nil, []string{nightly}
+	w.tag(other+":v2", w.image("two", other, "mirror.example.com/app"))
+	if s := w.impactOf(ImpactReviewSpec{LoseRegistry: "mirror.example.com"}).Summary; s.References != 1 || s.Workloads != 0 {
+		t.Errorf("a registry that goes away: %+v", s)
+	}
+}
+
+// An index that one repository loses is incomplete in no other.
+func TestDeletionOfAPlatformFromOneRepository(t *testing.T) {
+	t.Parallel()
+	const other = "registry.example.com/admin/app"
+	w := newWorld(t)
+	child, index := w.image("child", repository, other), w.image("index", repository, other)
+	w.images[index].DockerImageManifests = []imagev1.ImageManifest{{Digest: child}}
+	w.tag(repository+":v1", index)
+	w.tag(other+":v1", index)
+	for text, want := range map[string]int{repository + "@" + child: 3, child: 6} {
+		if rows := w.impactOf(ImpactReviewSpec{Delete: text}).Rows; len(rows) != want {
+			t.Errorf("the deletion of %s has %d rows, want %d: %+v", text, len(rows), want, rows)
+		}
+	}
+}
+
+// Pods that name a tag and run what it led to before have a row of their own.
+func TestDeletionOfATagThatMoved(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	one, two := w.image("one", repository), w.image("two", repository)
+	w.tag(repository+":v1", two, one)
+	w.runs("shop", "old", repository+":v1", one)
+	w.demands("bank", repository)
+	running := func() (all []string) {
+		for _, row := range w.impactOf(ImpactReviewSpec{Delete: repository + ":v1"}).Rows {
+			if row.Reference != repository+":v1" || row.After.State != Gone {
+				t.Errorf("a row of %s, which is %s then", row.Reference, row.After.State)
+			}
+			all = append(all, fmt.Sprint(row.Image, " ", row.Before.State, " ", row.Namespace, " ", row.Running.Pods, " ", row.Before.word()))
+		}
+		slices.Sort(all)
+		return all
+	}
+	want := []string{two + " Found  0 NoPolicy", one + " Moved  1 NoPolicy"}
+	slices.Sort(want)
+	if got := running(); !slices.Equal(got, want) {
+		t.Errorf("the old image runs: %q, want %q", got, want)
+	}
+	w.runs("bank", "old", repository+":v1", one)
+	w.runs("bank", "new", repository+":v1", two)
+	w.runs("bank", "lost", repository+":v1", digestOf("ghost")) // which may be what the tag leads to
+	want = append(want, two+" Found bank 2 Unsigned", one+" Moved bank 1 Unsigned")
+	slices.Sort(want)
+	if got := running(); !slices.Equal(got, want) {
+		t.Errorf("both run in a namespace with policies: %q, want %q", got, want)
+	}
+	w.may = func(a authorizer.Attributes) bool { return a.GetResource() != "clusterpods" }
+	if status := w.impactOf(ImpactReviewSpec{Delete: repository + ":v1"}); len(status.Rows) != 1 || status.Rows[0].Image != two {
+		t.Errorf("without the right to see pods: %+v", status.Rows)
 	}
 }
 

@@ -38,7 +38,7 @@ type world struct {
 	images map[string]*imagev1.Image
 	tags   map[string]*imagev1.ImageTag
 	pods   []podimages.Container
-	// needing are workloads, by the digest that they need.
+	// needing are workloads, by the digest that they need, and by the tag that they name.
 	needing map[string][]string
 	configs map[string]string // the digest of an image, by that of its config
 	moved   string            // a digest that pods which have not started may run
@@ -298,7 +298,23 @@ func (w worldUse) users(digest string) (all []string) {
 	return slices.Compact(all)
 }
 
-func (w worldUse) NeededBy(digest string, _ *imagev1.Image, _ int) []string { return w.needing[digest] }
+func (w worldUse) NeededBy(digest string, _ *imagev1.Image, _ int) []string {
+	all := slices.Clone(w.needing[digest])
+	for _, tag := range w.tags {
+		ref, _ := tags.Reference(tag)
+		if now, _ := tags.Now(tag); now == digest {
+			all = append(all, w.needing[ref.String()]...)
+		}
+	}
+	return all
+}
+
+func (w worldUse) NeededAs(names []reference.Reference, _ int) (all []string) {
+	for _, name := range names {
+		all = append(all, w.needing[podimages.Key(name)]...)
+	}
+	return all
+}
 
 func (w worldUse) Digests() (all []string) {
 	for _, c := range w.pods {

@@ -7,6 +7,7 @@ import (
 
 	imagev1 "github.com/openshift/api/image/v1"
 
+	"github.com/tidewaiter/tidewaiter/coreapi/podimages"
 	"github.com/tidewaiter/tidewaiter/coreapi/usage"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 )
@@ -147,6 +148,19 @@ func (u *Use) Users(digest string, image *imagev1.Image, limit int) []string {
 // them.
 func (u *Use) NeededBy(digest string, image *imagev1.Image, limit int) []string {
 	return u.facts.neededBy(digest, image, limit)
+}
+
+// NeededAs names workloads that name one of some tags or digests, up to limit of them. Of a workload
+// that names a digest it is not known in which repository.
+func (u *Use) NeededAs(names []reference.Reference, limit int) []string {
+	if u.facts.usage == nil {
+		return nil
+	}
+	var keys []string
+	for _, name := range names {
+		keys = append(keys, podimages.Key(name.Pulled()))
+	}
+	return u.facts.usage.NeededBy(keys, nil, limit)
 }
 
 // Digests are those that pods run or workloads need, whether the images are stored or not.

@@ -683,7 +683,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReviewSpec(ref common.R
 					},
 					"delete": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Delete is a reference with a tag that its registry loses, or a digest whose image is deleted.",
+							Description: "Delete is a reference with a tag that its registry loses, a repository and a digest that it loses, or a digest whose Image is deleted.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
