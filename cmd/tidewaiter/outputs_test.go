@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	"github.com/spf13/cobra"
@@ -172,14 +171,8 @@ func TestOutputs(t *testing.T) {
 				if code != c.code || stdout == "" {
 					t.Fatalf("%q: exit code %d, want %d: %s%s", c.args, code, c.code, stdout, stderr)
 				}
-				for line := range strings.Lines(stdout) {
-					line = strings.TrimSuffix(line, "\n")
-					n, last := utf8.RuneCountInString(line), line[strings.LastIndexByte(line, ' ')+1:]
-					if c.table && n > cli.MaxWidth && strings.Contains(line, "   ") && len(last) < cli.MaxWidth/2 {
-						// a reference is not broken
-						t.Errorf("%q prints a line of %d columns:\n%s", c.args, n, stdout)
-						break
-					}
+				if c.table && strings.Contains(stdout, "   …") {
+					t.Errorf("%q cuts a cell where there is no terminal:\n%s", c.args, stdout)
 				}
 				for _, format := range output.Formats() {
 					code, stdout, stderr := l.run(append(slices.Clone(c.args), "-o", format)...)

@@ -30,9 +30,8 @@ import (
 var knownVerdicts = []string{verdicts.VerifiedTrue, verdicts.ByIndex, verdicts.VerifiedFalse, verdicts.VerifiedUnknown, verdicts.Unsigned, verdicts.NoPolicy, verdicts.Excepted}
 
 const (
-	pruneRow        = "%-19s   %-8s   %-20s   %s\n"
-	pruneWhy        = cli.MaxWidth - 56 // characters; a longer text is printed below
-	leastRepository = 16                // characters that say something of a repository
+	pruneRow = "%-19s   %-8s   %-20s   %s\n"
+	pruneWhy = cli.MaxWidth - 56 // characters; a longer text is printed below
 )
 
 type pruneOptions struct {
@@ -285,8 +284,8 @@ func (o *pruneOptions) printTo(out io.Writer, p *prune.Pruner) (report func(prun
 			after = d.After.Format(time.RFC3339)
 		}
 		why, below := d.Message, ""
-		if room := pruneWhy - utf8.RuneCountInString(why) - len(" ()"); d.Repository != "" && room >= leastRepository {
-			why += " (" + cli.CutLeft(printable.Line(d.Repository, 0), room) + ")"
+		if d.Repository != "" {
+			why += " (" + printable.Line(d.Repository, 0) + ")"
 		}
 		if utf8.RuneCountInString(why) > pruneWhy {
 			why, below = "", "\n    "+strings.Join(cli.Wrap(why, cli.MaxWidth-4), "\n    ")

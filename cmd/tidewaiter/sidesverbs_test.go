@@ -167,23 +167,14 @@ func (s *sides) askImagesOf(cluster string) {
 			}
 		}
 	}
-	// An image that is named by its digest has no room: how much is cut depends on the other columns.
-	end := func(image string) string {
-		if len(image) > 40 && (strings.HasPrefix(image, "…") || strings.Contains(image, "@")) {
-			return "…" + image[len(image)-40:]
-		}
-		return image
-	}
 	var want, got []string
 	for key, pods := range counts {
 		cells := strings.Fields(key)
-		cells[1] = end(cells[1])
 		want = append(want, strings.Join(append(cells, fmt.Sprint(len(pods))), " "))
 	}
 	_, stdout, _ := s.run("images", "--cluster", cluster, "-A")
 	for line := range strings.Lines(stdout) {
 		if cells := strings.Fields(line); len(cells) > 4 && !strings.HasPrefix(line, "  ") && cells[0] != "NAMESPACE" {
-			cells[1] = end(cells[1])
 			cells[3], _, _ = strings.Cut(cells[3], ":")
 			got = append(got, strings.Join(cells[:5], " "))
 		}

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -29,10 +31,43 @@ func TestTableFitsATerminal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
-			if err := tt.table.Print(&out); err != nil || out.String() != tt.want {
+			if err := tt.table.PrintIn(&out, 120); err != nil || out.String() != tt.want {
 				t.Errorf("%v, it prints\n%q, want\n%q", err, out.String(), tt.want)
 			}
 		})
+	}
+}
+
+// A program reads whole cells, in a file and through a pipe; a terminal has its own width.
+func TestOnlyATerminalCutsTables(t *testing.T) {
+	long := "registry.example.com/" + strings.Repeat("department/", 12) + "app:v1"
+	table := cli.Table{Columns: []string{"ID", "REFERENCE", "WHY…"}, Rows: [][]string{{"1", long, strings.Repeat("word ", 30)}}}
+	file, err := os.CreateTemp(t.TempDir(), "table")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var piped strings.Builder
+	if err := errors.Join(table.Print(file), table.Print(&piped)); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file.Name())
+	if err != nil || string(text) != piped.String() || !strings.Contains(piped.String(), "1     "+long+"\n") {
+		t.Errorf("%v, in a file\n%s\nand through a pipe\n%s", err, text, piped.String())
+	}
+	for _, columns := range []int{60, 80, 200, 400} {
+		var out strings.Builder
+		if err := table.PrintIn(&out, columns); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(out.String()) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > columns {
+				t.Errorf("a terminal of %d columns has a line of %d: %s", columns, n, line)
+			}
+		}
+		if is := strings.Contains(out.String(), long); is != (columns >= 200) {
+			t.Errorf("a terminal of %d columns shows the reference: %v", columns, is)
+		}
 	}
 }
 

@@ -4,15 +4,17 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
+	"golang.org/x/term"
+
 	"github.com/tidewaiter/tidewaiter/internal/printable"
 )
 
-// MaxWidth is how many columns of a terminal a table takes at most, if its columns have room for
-// their names.
+// MaxWidth is how wide a text is that goes on in further lines, where there is no terminal.
 const MaxWidth = 120
 
 // none is how kubectl shows an empty cell.
@@ -27,8 +29,8 @@ const (
 
 // Table is a table for people, as kubectl prints them, that fits a terminal.
 type Table struct {
-	// Columns are the names of the columns. A cell that is too wide loses its beginning, as the end
-	// of a reference says more. Where the name ends in "…", which is not printed, the cell is a
+	// Columns are the names of the columns. On a terminal, a cell that is too wide loses its
+	// beginning, as the end of a reference says more. Where the name ends in "…", which is not printed, the cell is a
 	// text and goes on in the lines below. If that is the last column, and there is not the room
 	// for it, the text has lines of its own below the others, and the column no name.
 	Columns []string
@@ -65,8 +67,17 @@ func shownCell(cell string) string {
 	return cmp.Or(printable.Line(cell, 0), none)
 }
 
-// Print prints the table.
+// Print prints the table: as wide as the terminal, or else as wide as it needs.
 func (t Table) Print(w io.Writer) error {
+	columns := 0
+	if f, ok := w.(*os.File); ok {
+		columns, _, _ = term.GetSize(int(f.Fd())) // what is no terminal has no size
+	}
+	return t.PrintIn(w, columns)
+}
+
+// PrintIn prints the table for a terminal of some columns; 0 is for no terminal.
+func (t Table) PrintIn(w io.Writer, columns int) error {
 	names, isText, widths := make([]string, len(t.Columns)), make([]bool, len(t.Columns)), t.Widths()
 	for i, name := range t.Columns {
 		names[i], isText[i] = strings.CutSuffix(name, "…")
@@ -78,11 +89,13 @@ func (t Table) Print(w io.Writer) error {
 			rows[r][i] = shownCell(cell)
 		}
 	}
-	last, below := len(names)-1, -1
-	if isText[last] && t.total(widths) > MaxWidth {
+	last, below, page := len(names)-1, -1, cmp.Or(columns, MaxWidth)
+	if isText[last] && t.total(widths) > page {
 		below, names[last], widths[last] = last, "", 0
 	}
-	t.narrow(widths, names)
+	if columns > 0 {
+		t.narrow(columns, widths, names)
+	}
 	out := &strings.Builder{}
 	if !t.NoNames {
 		t.line(out, names, widths)
@@ -112,7 +125,7 @@ func (t Table) Print(w io.Writer) error {
 		}
 		if below >= 0 && row[below] != none {
 			indent := t.Indent + textIndent
-			for _, text := range Wrap(row[below], MaxWidth-indent) {
+			for _, text := range Wrap(row[below], max(page-indent, leastText)) {
 				out.WriteString(strings.Repeat(" ", indent) + text + "\n")
 			}
 		}
@@ -134,8 +147,8 @@ func (t Table) total(widths []int) int {
 }
 
 // narrow takes from the widest columns until a line fits.
-func (t Table) narrow(widths []int, names []string) {
-	for t.total(widths) > MaxWidth {
+func (t Table) narrow(columns int, widths []int, names []string) {
+	for t.total(widths) > columns {
 		widest := -1
 		for i, width := range widths {
 			if !slices.Contains(t.Fixed, names[i]) && (widest < 0 || width > widths[widest]) {
