@@ -30,9 +30,10 @@ const (
 // Table is a table for people, as kubectl prints them, that fits a terminal.
 type Table struct {
 	// Columns are the names of the columns. On a terminal, a cell that is too wide loses its
-	// beginning, as the end of a reference says more. Where the name ends in "…", which is not printed, the cell is a
-	// text and goes on in the lines below. If that is the last column, and there is not the room
-	// for it, the text has lines of its own below the others, and the column no name.
+	// beginning, as the end of a reference says more. Where the name ends in "…", which is not
+	// printed, the cell is a text and goes on in the lines below. If that is the last column, and
+	// there is not the room for it, the text has lines of its own below the others, and the column
+	// no name.
 	Columns []string
 	// Rows have a cell for each column; anybody may have written the text. An empty one is shown as
 	// <none>.

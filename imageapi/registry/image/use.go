@@ -150,8 +150,8 @@ func (u *Use) NeededBy(digest string, image *imagev1.Image, limit int) []string 
 	return u.facts.neededBy(digest, image, limit)
 }
 
-// NeededAs names workloads that name one of some tags or digests, up to limit of them. Of a workload
-// that names a digest it is not known in which repository.
+// NeededAs names workloads that name one of some tags or digests, up to limit of them. Of a
+// workload that names a digest it is not known in which repository.
 func (u *Use) NeededAs(names []reference.Reference, limit int) []string {
 	if u.facts.usage == nil {
 		return nil
