@@ -6,7 +6,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/tidewaiter/tidewaiter/db/datafile"
@@ -21,6 +20,9 @@ const (
 	// beginTimeout bounds the requests before following begins, so that readers learn why it does
 	// not begin.
 	beginTimeout = 5 * time.Second
+	// followable is how many missed changes a copy always follows, however few objects it has: other
+	// programs may share the store, and raise its revision.
+	followable = 10_000
 )
 
 // run follows the store until the database is closed.
@@ -131,11 +133,22 @@ func (m *mirror) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m.mu.Lock()
-	filling, from := m.filling, m.applied
+	filling, from, filled := m.filling, m.applied, m.applied == m.filledAt
 	m.stopFollowing = cancel
 	m.mu.Unlock()
 	if filling {
 		return m.begin(ctx)
+	}
+	if !filled {
+		much, err := m.missesMuch(ctx, from)
+		if err != nil {
+			return err
+		}
+		if much {
+			m.db.log.Info("the copy lacks more changes of the shared store than it has objects: it is filled again, and watches restart", "dir", m.db.dir)
+			m.refill(false)
+			return nil
+		}
 	}
 	err := m.store.Follow(ctx, from, func(changes []truth.Change, upTo int64) error { return m.apply(ctx, changes, upTo) })
 	if errors.Is(err, ErrCompacted) || errors.Is(err, truth.ErrReplaced) || errors.Is(err, errTogether) {
@@ -144,6 +157,24 @@ func (m *mirror) follow(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// missesMuch reports whether the store has more changes after a revision than the copy has objects.
+// Then a fill, which reads pages of objects, costs less than all these changes: kine sends them in
+// one message, and reports nothing until it has read all of them.
+func (m *mirror) missesMuch(ctx context.Context, from int64) (bool, error) {
+	asking, cancel := context.WithTimeout(ctx, beginTimeout)
+	defer cancel()
+	head, err := m.store.Head(asking)
+	if err != nil || head-from <= followable {
+		return false, err
+	}
+	var objects int64
+	err = m.db.read(ctx, func(c *sqlite.Conn) (err error) {
+		objects, _, err = c.First("SELECT coalesce(sum(objects), 0) FROM directories")
+		return err
+	})
+	return head-from > objects, err
 }
 
 // errTogether: a program other than our servers has changed several keys at one revision.
@@ -369,6 +400,7 @@ func (m *mirror) fill(ctx context.Context, id int64, replaced bool) error {
 	m.works()
 	m.set(func() {
 		m.applied, m.known, m.unsure, m.filling, m.mustFill, m.replaced, m.fills = rev, rev, false, false, false, false, m.fills+1
+		m.filledAt = rev
 	})
 	d.log.Info("the copy has been filled", "dir", d.dir, "revision", rev, "objects", read, "written", written, "took", d.clock.Now().Sub(begun).String())
 	return nil
@@ -523,19 +555,19 @@ func (m *mirror) fillRange(ctx context.Context, from, end string, page []truth.C
 	return written, together, err
 }
 
-// Filled waits until a database that is a copy has been filled once. Until then nothing can be
-// read.
+// Filled waits until a database that is a copy has all changes that the store has now. It waits for
+// as long as that takes, and logs why.
 func (d *DB) Filled(ctx context.Context) error {
 	m, ok := d.authority.(*mirror)
 	if !ok {
 		return nil
 	}
 	for {
-		_, err := m.wait(ctx, math.MinInt64)
+		_, err := m.catchUp(ctx, 0)
 		var unavailable *datafile.UnavailableError
 		if !errors.As(err, &unavailable) {
 			return err
 		}
-		d.log.Warn("the server waits until its copy of the shared store is filled", "dir", d.dir, "err", unavailable.Err)
+		d.log.Warn("the server waits until its copy has all changes of the shared store", "dir", d.dir, "err", unavailable.Err)
 	}
 }

@@ -37,6 +37,7 @@ type mirror struct {
 	mu       sync.Mutex
 	applied  int64 // the file has all changes up to this revision
 	fills    int64 // how often the file has been filled
+	filledAt int64 // the revision of the last fill
 	filling  bool  // the file does not show one revision of the store
 	mustFill bool  // changes of the store are missing from the file
 	// the store was restored: its history differs from the file's

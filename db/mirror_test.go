@@ -224,6 +224,85 @@ func TestMirrorFollowsAfterRestart(t *testing.T) {
 	}
 }
 
+// TestMirrorThatMissedMuchIsFilled: a database that misses more changes than it has objects is
+// filled again, after a restart and after it was cut off. A fill is not followed by another.
+func TestMirrorThatMissedMuchIsFilled(t *testing.T) {
+	store := dbtest.NewTruth()
+	a, dir := openMirror(t, store, t.TempDir()), t.TempDir()
+	rev := mustPut(t, a, "/k/1", 0, "old")
+	b, err := db.Open(db.Options{Dir: dir, Truth: store})
+	if err == nil {
+		err = errors.Join(b.Filled(t.Context()), b.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, missed := range []int{9_000, 11_000} {
+		mustPut(t, a, fmt.Sprint("/k/", missed), 0, "new")
+		for range missed {
+			store.Elsewhere()
+		}
+		if missed == 11_000 {
+			store.Stop() // a is cut off, too
+			store.Elsewhere()
+			store.Start()
+		}
+		fills := store.Fills.Load()
+		b = openMirror(t, store, dir)
+		if x, y := contents(t, a), contents(t, b); !slices.Equal(x, y) {
+			t.Errorf("one has %q\nthe other %q", x, y)
+		}
+		if got := store.Fills.Load() - fills; (got > 0) != (missed > 10_000) {
+			t.Errorf("%d fills after %d changes were missed", got, missed)
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustPut(t, a, "/k/1", rev, "new")
+}
+
+// TestMirrorIsReadyWhenItHasAll: a database that is opened again is ready when it has all changes,
+// also those that come slowly.
+func TestMirrorIsReadyWhenItHasAll(t *testing.T) {
+	store, dir := dbtest.NewTruth(), t.TempDir()
+	a := openMirror(t, store, t.TempDir())
+	b, err := db.Open(db.Options{Dir: dir, Truth: store})
+	if err == nil {
+		err = errors.Join(b.Filled(t.Context()), b.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := mustPut(t, a, "/k/1", 0, "new")
+	slow := &slowTruth{Truth: store, begun: make(chan bool), release: make(chan bool)}
+	b = dbtest.OpenOptions(t, db.Options{Dir: dir, Truth: slow})
+	ready := make(chan error, 1)
+	go func() { ready <- b.Filled(t.Context()) }()
+	<-slow.begun
+	select {
+	case err := <-ready:
+		t.Errorf("it is ready at revision %d of %d: %v", b.Revision(), last, err)
+	default:
+	}
+	close(slow.release)
+	if err := <-ready; err != nil || b.Revision() < last {
+		t.Errorf("it is ready at revision %d of %d: %v", b.Revision(), last, err)
+	}
+}
+
+// slowTruth is a store that reports changes when it is let go.
+type slowTruth struct {
+	*dbtest.Truth
+	begun, release chan bool
+}
+
+func (s *slowTruth) Follow(ctx context.Context, from int64, apply func([]truth.Change, int64) error) error {
+	s.begun <- true
+	<-s.release
+	return s.Truth.Follow(ctx, from, apply)
+}
+
 // TestMirrorIsFilledWhileItServes: a database that cannot follow is filled. All its watches must
 // start again, also idle ones, and no read sees a partial fill.
 func TestMirrorIsFilledWhileItServes(t *testing.T) {

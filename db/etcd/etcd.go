@@ -42,8 +42,10 @@ const (
 	// maxTogether is how many responses of a watch are queued, and how many changes are applied
 	// together.
 	maxTogether = 64
-	// stalledAfter is how long to wait before the watch is restarted at another member.
-	stalledAfter = 2 * time.Second
+	// stalledAfter is how long to wait before the watch is restarted at another member. The time
+	// doubles up to maxStalled while restarting does not help: kine reports nothing while it reads many
+	// changes.
+	stalledAfter, maxStalled = 2 * time.Second, 2 * time.Minute
 )
 
 // Options of a Store. Their flags are those of kube-apiserver.
@@ -71,6 +73,7 @@ type Store struct {
 
 	mu     sync.Mutex
 	seen   int64         // the watch has reported all changes up to this revision
+	limit  time.Duration // how long the watch may report nothing, if longer than stalledAfter
 	wanted int64         // callers wait for this revision
 	want   chan struct{} // signalled when wanted rises
 }
@@ -340,7 +343,9 @@ func (s *Store) Follow(ctx context.Context, from int64, apply func([]truth.Chang
 			return err
 		}
 		s.mu.Lock()
-		s.seen = max(s.seen, from)
+		if from > s.seen {
+			s.seen, s.limit = from, 0
+		}
 		s.mu.Unlock()
 	}
 	if cause := context.Cause(ctx); cause != nil {
@@ -398,7 +403,7 @@ func (s *Store) press(ctx context.Context, stop context.CancelCauseFunc, w clien
 				return
 			}
 			s.mu.Lock()
-			seen, wanted := s.seen, s.wanted
+			seen, wanted, limit := s.seen, s.wanted, max(s.limit, stalledAfter)
 			s.mu.Unlock()
 			if seen >= wanted {
 				break
@@ -406,7 +411,10 @@ func (s *Store) press(ctx context.Context, stop context.CancelCauseFunc, w clien
 			if waited += progressAfter; seen > last {
 				last, waited = seen, 0
 			}
-			if waited >= stalledAfter {
+			if waited >= limit {
+				s.mu.Lock()
+				s.limit = min(2*limit, maxStalled)
+				s.mu.Unlock()
 				stop(errStalled)
 				return
 			}

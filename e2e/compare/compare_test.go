@@ -301,7 +301,7 @@ func TestLimit(t *testing.T) {
 func TestObjectsAreAlikeInSize(t *testing.T) {
 	const want, margin = 19700, 300
 	for i := range 50 {
-		for kind, object := range map[string]func(int) object{"Image": image, "ConfigMap": configMap} {
+		for kind, object := range map[string]func(int) object{"Image": image, "ConfigMap": configMap, "custom resource": customImage} {
 			if size := len(object(i).body); size < want-margin || size > want+margin {
 				t.Errorf("%s %d has %d bytes, want about %d", kind, i, size, want)
 			}

@@ -23,6 +23,11 @@ type fields = map[string]any
 // image is an Image of 19.7 kB, as clients send them that read images themselves: with manifest,
 // config, metadata and one signature. The same number makes the same image.
 func image(number int) object {
+	name, f := imageFields(number)
+	return object{name, encode(f)}
+}
+
+func imageFields(number int) (name string, _ fields) {
 	random := newRandom(number)
 	const layers, settings = 12, 24
 	var described, listed, history []fields
@@ -46,9 +51,9 @@ func image(number int) object {
 	const mediaType = "application/vnd.oci.image.manifest.v1+json"
 	manifest := encode(fields{"schemaVersion": 2, "mediaType": mediaType, "layers": listed,
 		"config": fields{"mediaType": "application/vnd.oci.image.config.v1+json", "digest": digestOf(config), "size": len(config)}})
-	name := digestOf(manifest)
+	name = digestOf(manifest)
 	team := number % 50
-	return object{name, encode(fields{
+	return name, fields{
 		"apiVersion": "image.openshift.io/v1", "kind": "Image",
 		"metadata":                     fields{"name": name, "labels": fields{"team": fmt.Sprint(team)}, "annotations": fields{"image.openshift.io/dockerLayersOrder": "ascending"}},
 		"dockerImageReference":         fmt.Sprintf("registry.example.com/team-%d/app-%d@%s", team, number, name),
@@ -60,7 +65,18 @@ func image(number int) object {
 		"dockerImageMetadata": fields{"kind": "DockerImage", "apiVersion": "image.openshift.io/1.0", "Id": digestOf(config), "Created": "2026-01-02T03:04:05Z",
 			"ContainerConfig": fields{}, "Config": runs, "Architecture": "amd64", "Size": 123456789},
 		"signatures": []fields{{"metadata": fields{"name": name + "@" + random.digest()[7:]}, "type": "atomic", "content": base64.StdEncoding.EncodeToString(random.bytes(2000))}},
-	})}
+	}
+}
+
+const customGroup = "compare.example.com"
+
+// customImage is an Image as a custom resource, whose name cannot have a colon.
+func customImage(number int) object {
+	name, f := imageFields(number)
+	name = strings.ReplaceAll(name, ":", "-")
+	f["apiVersion"] = customGroup + "/v1"
+	f["metadata"].(fields)["name"] = name
+	return object{name, encode(f)}
 }
 
 // configMap holds as much of an Image's text as makes it as large as the Image.

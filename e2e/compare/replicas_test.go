@@ -45,7 +45,7 @@ func TestReplicas(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	report(t, l, []string{"SQLite alone", "3 servers, 3 members", "3 kube-apiservers, 3 members"}, all)
+	report(t, l, []string{"SQLite alone", "3 servers, 3 members", "3 kube-apiservers, 3 members, custom resource"}, all)
 	fmt.Println(strings.Join(notes, "\n"))
 }
 
@@ -64,19 +64,38 @@ func replicaServer(t testing.TB, r *harness.Replicas, members ...*harness.Proces
 	return s
 }
 
-// apiServers are three kube-apiservers over three members of etcd as one server.
+const (
+	customPath  = "/apis/" + customGroup + "/v1/images"
+	definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+)
+
+// definition lets kube-apiserver store any fields of a customImage.
+var definition = object{"images." + customGroup, []byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"images.` + customGroup + `"},
+	"spec":{"group":"` + customGroup + `","scope":"Cluster","names":{"plural":"images","singular":"image","kind":"Image","listKind":"ImageList"},
+	"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)}
+
+// apiServers are three kube-apiservers over three members of etcd as one server. They store Images
+// as a custom resource.
 func apiServers(t testing.TB) *server {
 	t.Helper()
 	etcd := harness.StartEtcd(t, 3)
 	processes := slices.Clone(etcd.Members())
-	var collections []string
 	clusters := harness.StartAPIServers(t, etcd, 3)
+	config := clusters[0].Config(t)
+	if err := newServer(t, config, definitions, nil).client.create(t.Context(), definition); err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(t, config, customPath, customImage)
 	for _, c := range clusters {
 		processes = append(processes, c.Processes()...)
-		collections = append(collections, c.URL+configMapsPath)
+		s.client.collections = []string{c.URL + customPath}
+		// Each learns of the definition by itself.
+		harness.Eventually(t, func() error { return s.client.list(t.Context(), "identity") })
 	}
-	s := newServer(t, clusters[0].Config(t), configMapsPath, configMap, processes...)
-	s.client.collections = collections
+	s.processes, s.client.collections = processes, nil
+	for _, c := range clusters {
+		s.client.collections = append(s.client.collections, c.URL+customPath)
+	}
 	return s
 }
 
