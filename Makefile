@@ -92,7 +92,7 @@ nightly: ## Run what takes hours: every question at every door, Kubernetes' spec
 	$(GO) run -C e2e ./tools e2e.test kwok kine osv-scanner fulcio ct_server gitea
 	$(GO) test -C e2e/differential -tags nightly -count=1 -v ./advisories
 	$(GO) test -C e2e -tags nightly -run '^(TestConformance|TestPodsOfClusters|TestKine|TestKineWhilePostgresFails)$$' -count=1 -timeout 60m -v .
-	$(GO) test -C e2e -tags nightly -run '^TestStores$$' -count=1 -timeout 30m -v ./compare
+	$(GO) test -C e2e -tags nightly -run '^TestStores$$' -count=1 -timeout 2h -v ./compare -store-objects 100000 -patience 10m
 	$(GO) test -C e2e -tags nightly -run '^(TestKeyless|TestGitea)$$' -count=1 -timeout 60m -v .
 	$(GO) test -C e2e -run '^TestReplicasUnderFaults$$' -count=1 -timeout 2h -v . -replicas-killed-for 60m -replicas-images 20000 -patience 10m
 	sh .ci/cross
