@@ -43,8 +43,8 @@ const (
 	// together.
 	maxTogether = 64
 	// stalledAfter is how long to wait before the watch is restarted at another member. The time
-	// doubles up to maxStalled while restarting does not help: kine reports nothing while it reads many
-	// changes.
+	// doubles up to maxStalled while restarting does not help: kine reports nothing while it reads
+	// many changes.
 	stalledAfter, maxStalled = 2 * time.Second, 2 * time.Minute
 )
 

@@ -15,8 +15,8 @@ import (
 )
 
 // slowWatch is an etcd whose watches report nothing for some time, as kine's do while it reads many
-// changes. The first one reports nothing, and the others only after half as long again as an earlier
-// one was watched.
+// changes. The first one reports nothing. The others do after half as long again as an earlier one
+// was watched.
 type slowWatch struct {
 	etcdserverpb.UnimplementedKVServer
 	etcdserverpb.UnimplementedWatchServer
