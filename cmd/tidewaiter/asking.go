@@ -193,6 +193,8 @@ func (l *looker) absent(ctx context.Context, f *found, asked string) error {
 			hint = "--platform is os/architecture[/variant], such as " + m.Platforms[0].Platform
 		}
 	case m.Tag == "":
+	case f.Suggestion != "":
+		hint = "tidewaiter describe " + f.Suggestion + "; to import the tag: tidewaiter import " + m.Reference
 	case len(m.Others) > 0:
 		hint = f.taken()
 	case runs != "" && m.Reference != "": // as its pods name it, so the registry is no guess
@@ -272,7 +274,10 @@ func (f *found) runs() string {
 	if r.Pods == 1 && r.Complete {
 		does += "s"
 	}
-	text := fmt.Sprintf("runs, not imported: %s; %s %s it", f.Message, podsCounted(r.Pods, r.Complete), does)
+	text := fmt.Sprintf("%s; %s %s it", f.Message, podsCounted(r.Pods, r.Complete), does)
+	if f.Suggestion == "" { // else what runs is imported
+		text = "runs, not imported: " + text
+	}
 	if named := r.Names[:min(len(r.Names), maxRunsNamed)]; len(named) > 0 {
 		text += ": " + strings.Join(named, ", ")
 		if len(named) < int(r.Pods) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -39,6 +40,7 @@ type verifyOptions struct {
 	clientOptions
 	local      localOptions
 	all        bool
+	files      []string
 	failOn     []string
 	policy     string
 	registries registryOptions
@@ -49,7 +51,7 @@ type verifyOptions struct {
 func newVerifyCommand() *cobra.Command {
 	o := &verifyOptions{}
 	cmd := &cobra.Command{
-		Use:   "verify REFERENCE",
+		Use:   "verify REFERENCE...",
 		Short: "Check whether a trusted signer signed an image",
 		Long: `Check whether a trusted signer signed an image.
 
@@ -73,6 +75,11 @@ judged, or the registry or the server did not answer, and 3 if none is and an
 exception of the policy lets the image through. -o json prints nothing if the image
 could not be judged at all.
 
+Several references, as arguments or in the file of -f, have a row each, and in -o jsonl
+a line each. One that could not be judged has the outcome "failed" there, with the
+error, and does not stop the others. The exit code is then the worst: 2 before 1 before
+3 before 0.
+
 With --all, a running server judges all its images again by the policies in force.
 The server does this by itself when policies change or something expires; --all does
 it now and shows the progress. With --all and --policy, the server's signatures are
@@ -89,6 +96,9 @@ repository of an image. The exit code is 0 if all were judged and no verdict is 
   # In a script
   tidewaiter verify --policy policy.yaml -o json registry.example.com/team/app:v1 | jq .verified
 
+  # All of a release: references from a file, one per line; "-" reads standard input
+  tidewaiter verify --policy policy.yaml -f references.txt -o jsonl
+
   # Wait until it is signed
   tidewaiter verify --watch registry.example.com/team/app:v1
 
@@ -103,21 +113,21 @@ repository of an image. The exit code is 0 if all were judged and no verdict is 
   tidewaiter verify --all --policy policies/`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case bool(o.watch) && (o.all || o.policy != ""):
-				return cli.Misuse(errors.New("--watch asks a server about one reference, by its own policies"), "leave out --all and --policy")
+			case bool(o.watch) && (o.all || o.policy != "" || len(o.files) > 0 || len(args) > 1):
+				return cli.Misuse(errors.New("--watch asks a server about one reference, by its own policies"), "leave out --all, --policy, -f and further references")
 			case o.local.namespace != "" && (o.all || o.policy != ""):
 				return cli.Misuse(errors.New("-n asks a server about one reference, by its own policies"), "leave out --all and --policy")
 			case !o.all && cmd.Flags().Changed("fail-on"):
 				return cli.Misuse(errors.New("--fail-on is for --all: the exit code of one reference is its verdict"), "leave it out")
-			case o.all && len(args) == 0:
+			case o.all && len(args) == 0 && len(o.files) == 0:
 				if err := cmp.Or(checkGiven(cmd, "fail-on", o.failOn), o.checkFailOn()); err != nil {
 					return err
 				}
 				return o.sweep(cmd)
-			case !o.all && len(args) == 1:
-				return o.verify(cmd, args[0])
+			case !o.all && (len(args) > 0 || len(o.files) > 0):
+				return o.verify(cmd, args)
 			}
-			return cli.Misuse(errors.New("give one reference, or --all"), "remove the extra arguments, as in verify registry.example.com/team/app:v1")
+			return cli.Misuse(errors.New("give references, or --all"), "tidewaiter verify registry.example.com/team/app:v1")
 		},
 	}
 	f := cmd.Flags()
@@ -125,8 +135,9 @@ repository of an image. The exit code is 0 if all were judged and no verdict is 
 	o.registries.addFlags(cmd)
 	o.output.AddFlag(cmd, "a page", cli.ListFormats...)
 	o.local.addFlag(cmd, "namespace whose pods ask (default: none")
-	cmd.ValidArgsFunction = o.completeReferences(1)
+	cmd.ValidArgsFunction = o.completeReferences(bulk.MaxReferences)
 	o.watch.addFlag(cmd, "print the verdict, and again whenever the answer changes")
+	f.StringArrayVarP(&o.files, "filename", "f", nil, `file of references, one per line, # begins a comment; "-" is standard input`)
 	f.BoolVar(&o.all, "all", false, "judge all images of a server again")
 	f.StringSliceVar(&o.failOn, "fail-on", []string{verdicts.VerifiedFalse, verdicts.Unsigned, verdicts.VerifiedUnknown}, "verdicts for which --all exits 1; none: for no verdict")
 	o.addFlags(cmd)
@@ -160,53 +171,105 @@ type verdictReport struct {
 	demands bool // attestations are demanded, so no signature says why
 }
 
-func (o *verifyOptions) verify(cmd *cobra.Command, arg string) error {
-	if o.policy == "" {
-		return o.verifyByServer(cmd, arg)
-	}
-	ref, err := reference.Parse(arg)
-	if err != nil {
-		return bulk.ExplainReference(err)
-	}
-	set, err := config.LoadPolicies(o.policy)
+// judge is who answers about references: a server, or a policy and their registries.
+type judge interface {
+	// judge answers about one reference, and writes warnings to notes.
+	judge(ctx context.Context, arg string, notes io.Writer) (*verdictReport, error)
+}
+
+func (o *verifyOptions) verify(cmd *cobra.Command, args []string) error {
+	references, err := o.references(cmd, args)
 	if err != nil {
 		return err
+	}
+	var by judge
+	if o.policy != "" {
+		p, err := o.byPolicy()
+		if err != nil {
+			return err
+		}
+		defer p.importer.Close()
+		by = p
+	} else {
+		l, err := o.looker(cmd)
+		if err != nil {
+			return err
+		}
+		o.local.apply(l, &o.clientOptions)
+		if o.watch {
+			return o.watchServer(cmd, l, args[0])
+		}
+		by = l
+	}
+	if len(args) != 1 || len(o.files) > 0 {
+		return o.verifyEach(cmd, by, references)
+	}
+	return o.answer(cmd.Context(), by, args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
+}
+
+// byPolicy judges what registries have by the policies of --policy.
+type byPolicy struct {
+	set      *policy.Set
+	importer *importer.Importer
+}
+
+func (o *verifyOptions) byPolicy() (*byPolicy, error) {
+	set, err := config.LoadPolicies(o.policy)
+	if err != nil {
+		return nil, err
 	}
 	cfg, err := config.Load(o.registries.configFile)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	finder, err := config.NewFinder(cfg, set)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	options, err := o.registries.importerOptions(cfg)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	options.Signatures = finder
 	im, err := importer.New(options)
+	return &byPolicy{set, im}, err
+}
+
+// judge is part of [judge].
+func (p *byPolicy) judge(ctx context.Context, arg string, notes io.Writer) (*verdictReport, error) {
+	ref, err := reference.Parse(arg)
 	if err != nil {
-		return err
+		return nil, bulk.ExplainReference(err)
 	}
-	defer im.Close()
-	image, warnings, err := im.Find(cmd.Context(), ref)
-	printWarnings(cmd.ErrOrStderr(), warnings)
+	image, warnings, err := p.importer.Find(ctx, ref)
+	printWarnings(notes, warnings)
 	if err != nil {
-		return bulk.ExplainReference(err)
+		return nil, bulk.ExplainReference(err)
 	}
-	listing := &listing{importer: im, set: set, asked: ref, image: image, now: time.Now()}
-	report, err := judgeImage(arg, ref.Pulled(), image, set, listing.now, func(string) ([]*imagev1.Image, error) { return listing.indexes(cmd.Context()) })
+	listing := &listing{importer: p.importer, set: p.set, asked: ref, image: image, now: time.Now()}
+	report, err := judgeImage(arg, ref.Pulled(), image, p.set, listing.now, func(string) ([]*imagev1.Image, error) { return listing.indexes(ctx) })
 	if err != nil {
-		return err
+		return nil, err
 	}
-	moves := unseenMoves(set, ref.Pulled())
-	printWarnings(cmd.ErrOrStderr(), slices.Concat(listing.warnings, moves))
+	moves := unseenMoves(p.set, ref.Pulled())
+	printWarnings(notes, slices.Concat(listing.warnings, moves))
 	report.Warnings = slices.Concat(warnings, listing.warnings, moves)
 	if (report.Verified == verdicts.Unsigned || report.Verified == verdicts.NoPolicy) && report.Message == "" {
 		report.Message = listing.notFound
 	}
-	if err := report.print(cmd.OutOrStdout(), cmd.ErrOrStderr(), &o.output); err != nil {
+	return report, nil
+}
+
+// answer answers about one reference, as a page or a document.
+func (o *verifyOptions) answer(ctx context.Context, by judge, arg string, out, notes io.Writer) error {
+	report, err := by.judge(ctx, arg, notes)
+	if err != nil {
+		if o.output.Lines() { // which has a line for each reference
+			err = cmp.Or(o.output.Print(out, cli.Document{Items: []any{failedLine(arg, err)}}), err)
+		}
+		return err
+	}
+	if err := report.print(out, notes, &o.output); err != nil {
 		return err
 	}
 	return report.exit()
@@ -226,20 +289,12 @@ func unseenMoves(set *policy.Set, ref reference.Reference) (warnings []string) {
 	return warnings
 }
 
-// verifyByServer asks a server for its verdict on a reference.
-func (o *verifyOptions) verifyByServer(cmd *cobra.Command, arg string) error {
-	l, err := o.looker(cmd)
-	if err != nil {
-		return err
-	}
-	o.local.apply(l, &o.clientOptions)
-	if !o.watch {
-		return o.askServer(cmd, l, arg, cmd.OutOrStdout(), cmd.ErrOrStderr())
-	}
+// watchServer asks a server for its verdict on a reference, and again whenever something changes.
+func (o *verifyOptions) watchServer(cmd *cobra.Command, l *looker, arg string) error {
 	said, verdict := "", error(nil) // the last that was said
-	err = l.eachChange(cmd.Context(), []string{imagesPath, imageTagsPath}, func() error {
+	err := l.eachChange(cmd.Context(), []string{imagesPath, imageTagsPath}, func() error {
 		var out, notes strings.Builder
-		answer := o.askServer(cmd, l, arg, &out, &notes)
+		answer := o.answer(cmd.Context(), l, arg, &out, &notes)
 		if cmd.Context().Err() != nil {
 			return nil
 		}
@@ -258,14 +313,14 @@ func (o *verifyOptions) verifyByServer(cmd *cobra.Command, arg string) error {
 	return cmp.Or(err, verdict)
 }
 
-// askServer asks a server once, and writes its answer, and warnings.
-func (o *verifyOptions) askServer(cmd *cobra.Command, l *looker, arg string, out, notes io.Writer) error {
-	f, err := l.withImage(cmd.Context(), arg, "")
+// judge is part of [judge]: it asks a server.
+func (l *looker) judge(ctx context.Context, arg string, notes io.Writer) (*verdictReport, error) {
+	f, err := l.withImage(ctx, arg, "")
 	if err != nil {
 		if exit, ok := errors.AsType[*cli.Exit](err); ok {
 			exit.Code = exitUndeclared // an unknown verdict is neither signed nor unsigned
 		}
-		return err
+		return nil, err
 	}
 	unknowns := slices.DeleteFunc(f.Unknowns, func(u answers.UnknownPart) bool {
 		return u.Part == answers.PartTags || u.Part == answers.PartRunning // it names neither
@@ -278,7 +333,7 @@ func (o *verifyOptions) askServer(cmd *cobra.Command, l *looker, arg string, out
 		for i := range f.Verdicts {
 			in = append(in, f.Verdicts[i].Verified+" "+f.Verdicts[i].Reference)
 		}
-		return &cli.Exit{Code: exitUndeclared, Err: cli.WithHint(fmt.Errorf("%s is in several repositories, each with its own verdict:\n  %s", arg, strings.Join(in, "\n  ")), "name one of them")}
+		return nil, &cli.Exit{Code: exitUndeclared, Err: cli.WithHint(fmt.Errorf("%s is in several repositories, each with its own verdict:\n  %s", arg, strings.Join(in, "\n  ")), "name one of them")}
 	}
 	report := &verdictReport{
 		Reference: v.Reference, Digest: f.Meaning.Digest, Verified: v.Verified, Index: v.Index, Until: v.Until, Policy: strings.Join(v.Policies, ","), Spared: v.Spared, Signers: v.Signers,
@@ -290,10 +345,7 @@ func (o *verifyOptions) askServer(cmd *cobra.Command, l *looker, arg string, out
 	if moved := f.Checked.Overwritten; moved != nil {
 		report.Warnings = append(report.Warnings, moved.Message)
 	}
-	if err := report.print(out, notes, &o.output); err != nil {
-		return err
-	}
-	return report.exit()
+	return report, nil
 }
 
 // printWarnings writes warnings that may quote a registry.

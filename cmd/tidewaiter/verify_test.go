@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -444,10 +445,91 @@ func fieldsOf(t *testing.T, object any) (fields map[string]any) {
 	return fields
 }
 
+// Several references have an answer each, whatever the others have, and the worst one counts.
+func TestVerifySeveral(t *testing.T) {
+	host, policy := signedRegistry(t)
+	signed, tampered, absent := host+"/harbour/lighthouse:v1", host+"/harbour/ferry:v1", host+"/harbour/raft:v1"
+	file := filepath.Join(t.TempDir(), "references.txt")
+	if err := os.WriteFile(file, []byte("# a release\n"+signed+"\n\n"+absent+" # is gone\n"+tampered+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		args []string
+		code int
+		want []string
+	}{
+		"all are signed": {[]string{signed, signed}, exitTrusted, []string{"True", "True"}},
+		"one is not":     {[]string{tampered, signed}, exitUntrusted, []string{"False", "True"}},
+		"one is unknown": {[]string{"-f", file}, exitUndeclared, []string{"True", "failed", "False"}},
+		"both":           {[]string{tampered, "-f", file}, exitUndeclared, []string{"False", "True", "failed", "False"}},
+		"one in a file":  {[]string{absent}, exitUndeclared, []string{"failed"}},
+	} {
+		var rows [][]string
+		for _, format := range []string{"", "json", "jsonl"} {
+			if format == "json" && len(tt.want) == 1 {
+				continue // it prints nothing about the one
+			}
+			args := append([]string{"verify", "--policy", policy}, tt.args...)
+			if format != "" {
+				args = append(args, "-o", format)
+			}
+			code, stdout, stderr := tidewaiter(t, args...)
+			if code != tt.code {
+				t.Errorf("%s, -o %s exits %d, want %d: %s%s", name, format, code, tt.code, stdout, stderr)
+			}
+			var got []string
+			add := func(raw []byte) {
+				var line struct{ Reference, Outcome, Reason, Error, Verified string }
+				if err := json.Unmarshal(raw, &line); err != nil || line.Reference == "" || line.Outcome != "" && (line.Reason != "NotFound" || line.Error == "") {
+					t.Errorf("%s: %s, %v", name, raw, err)
+				}
+				got = append(got, cmp.Or(line.Outcome, line.Verified))
+			}
+			switch format {
+			case "json":
+				var list struct{ Items []json.RawMessage }
+				if err := json.Unmarshal([]byte(stdout), &list); err != nil {
+					t.Fatal(err)
+				}
+				for _, item := range list.Items {
+					add(item)
+				}
+			case "jsonl":
+				for line := range strings.Lines(stdout) {
+					add([]byte(line))
+				}
+			default:
+				for line := range strings.Lines(stdout) {
+					if cells := strings.Fields(line); len(tt.want) > 1 && !strings.HasPrefix(line, " ") && cells[0] != "VERDICT" {
+						rows = append(rows, cells)
+					}
+				}
+				continue
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("%s, -o %s has %q, want %q", name, format, got, tt.want)
+			}
+		}
+		for i, cells := range rows {
+			if want := strings.Replace(tt.want[i], "failed", "Unknown", 1); cells[0] != want || len(rows) != len(tt.want) {
+				t.Errorf("%s: the rows are %q, want %q", name, rows, tt.want)
+			}
+		}
+	}
+}
+
 func TestVerifyMisuse(t *testing.T) {
+	many := filepath.Join(t.TempDir(), "many.txt")
+	if err := os.WriteFile(many, []byte("registry.example.com/team/app:*\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, args := range map[string][]string{
 		"nothing":          {"verify"},
-		"two":              {"verify", "a", "b"},
+		"two, no server":   {"verify", "a", "b"},
+		"empty file":       {"verify", "-f", os.DevNull},
+		"many tags":        {"verify", "-f", many},
+		"watch two":        {"verify", "--watch", "a", "b"},
+		"all and a file":   {"verify", "--all", "-f", os.DevNull},
 		"all and one":      {"verify", "--all", "a"},
 		"format":           {"verify", "a", "-o", "xml"},
 		"no server":        {"verify", "--all", "--data-dir", "absent"},

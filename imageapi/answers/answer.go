@@ -98,7 +98,7 @@ type Answerer struct {
 	Registries Registries
 	// Clock is the time; nil is the real one.
 	Clock clock.PassiveClock
-	// Jobs finds queued and failed imports, for admission.
+	// Jobs finds queued and failed imports.
 	Jobs Jobs
 
 	// vouching, if it is set, finds the indexes that vouch for an image under a verdict's key.
@@ -207,11 +207,13 @@ func (s *session) answerAbout(ctx context.Context, q Question) Answer {
 	s.checked(ctx, &a, m)
 	if a.State == Absent {
 		s.used(ctx, &a, m)
+		s.unimported(ctx, &a, m)
 		return a
 	}
 	s.placed(ctx, &a, m)
 	s.judged(ctx, &a, q, m)
 	s.used(ctx, &a, m)
+	s.unimported(ctx, &a, m)
 	s.based(ctx, &a, m)
 	return a
 }

@@ -156,7 +156,8 @@ type Answer struct {
 	Reason string `json:"reason,omitempty"`
 	// Message explains the state, unless the image was found.
 	Message string `json:"message,omitempty"`
-	// Suggestion is a reference that was probably meant, if the text is not one.
+	// Suggestion is a reference that was probably meant, if the text is not one, or what pods run
+	// under a tag that is not imported.
 	Suggestion string `json:"suggestion,omitempty"`
 	// Meaning is what the reference means, as far as that is known.
 	Meaning Meaning `json:"meaning,omitempty"`
@@ -336,7 +337,7 @@ type Checked struct {
 	By string `json:"by,omitempty"`
 	// Overwritten is the forbidden move of a tag; it is absent if there is none.
 	Overwritten *Overwritten `json:"overwritten,omitempty"`
-	// Failing is why looks at the tag have failed since FailingSince.
+	// Failing is why looks at the tag, or imports of what pods run, have failed since FailingSince.
 	Failing      string       `json:"failing,omitempty"`
 	FailingSince *metav1.Time `json:"failingSince,omitempty"`
 }

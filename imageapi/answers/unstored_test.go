@@ -83,6 +83,46 @@ func TestRunsAndIsNotImported(t *testing.T) {
 	}
 }
 
+// Of a tag that was never imported it is said what its pods run, and of what runs and is not
+// imported why its import failed: to whom may see pods.
+func TestWhatRunsUnderATagThatIsNotImported(t *testing.T) {
+	t.Parallel()
+	const failure = "denied: requested access to the resource is denied"
+	w := newWorld(t)
+	one, copied := w.image("one", repository), w.image("copied", "registry.example.com/elsewhere")
+	ghost := digestOf("ghost")
+	w.failed = map[string]string{repository + "@" + ghost: failure}
+	w.runs("shop", "v1", repository+":v1", one)
+	w.runs("shop", "copied", repository+":copied", copied)
+	w.runs("shop", "lost", repository+":lost", ghost)
+	w.runs("shop", "both-1", repository+":both", one)
+	w.runs("bank", "both-2", repository+":both", ghost)
+	for text, want := range map[string]struct {
+		state            State
+		says, suggestion string
+		failing          bool
+	}{
+		repository + ":v1":       {Absent, "its pods run " + one + ", which is imported", repository + "@" + one, false},
+		repository + ":copied":   {Absent, "its pods run " + copied + ", which is imported from elsewhere", copied, false},
+		repository + ":lost":     {Absent, "its pods run " + ghost + ", which is not imported either; the last attempt to import it failed: " + failure, "", true},
+		repository + ":both":     {Absent, "its pods run " + ghost + ", " + one, "", true},
+		repository + "@" + ghost: {NotImported, "runs, and is not imported; the last attempt to import it failed: " + failure, "", true},
+		ghost[:20]:               {NotImported, "the last attempt to import it failed: " + failure, "", true},
+	} {
+		a := w.ask(w.as("ann"), Question{Reference: text})
+		if a.State != want.state || !strings.Contains(a.Message, want.says) || a.Suggestion != want.suggestion || (a.Checked.Failing == failure && a.Checked.FailingSince != nil) != want.failing {
+			t.Errorf("%s: %s %q, suggests %q, failing %q", text, a.State, a.Message, a.Suggestion, a.Checked.Failing)
+		}
+	}
+	w.may = func(a authorizer.Attributes) bool { return a.GetResource() != "clusterpods" }
+	for _, text := range []string{repository + ":v1", repository + ":lost", repository + "@" + ghost} {
+		a := w.ask(w.as("bob"), Question{Reference: text})
+		if a.Suggestion != "" || a.Checked.Failing != "" || strings.Contains(a.Message, failure) || strings.Contains(a.Message, one) {
+			t.Errorf("%s: who may not see pods reads %+v", text, a)
+		}
+	}
+}
+
 // impactOf reviews an act.
 func (w *world) impactOf(spec ImpactReviewSpec) *ImpactReviewStatus {
 	w.t.Helper()

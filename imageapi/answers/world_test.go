@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	imagev1 "github.com/openshift/api/image/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,6 +28,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/internal/image/manifest"
 	"github.com/tidewaiter/tidewaiter/internal/image/selectors"
 	"github.com/tidewaiter/tidewaiter/internal/image/tags"
+	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/internal/reference"
 	"github.com/tidewaiter/tidewaiter/signatures/policy"
 	"github.com/tidewaiter/tidewaiter/signatures/signaturestest"
@@ -47,9 +49,11 @@ type world struct {
 	// vouching is what a list of the indexes that vouch for an image has; nil if there are none.
 	vouching *imagev1.Image
 	policies []*policy.Policy
-	may      func(authorizer.Attributes) bool
-	reads    atomic.Int64 // of the store, since failing was set
-	failing  int64        // the read that fails; 0 for none
+	// failed are why imports of what pods of the cluster prod run have failed.
+	failed  map[string]string
+	may     func(authorizer.Attributes) bool
+	reads   atomic.Int64 // of the store, since failing was set
+	failing int64        // the read that fails; 0 for none
 }
 
 var errInjected = errors.New("injected")
@@ -139,7 +143,7 @@ func (w *world) answerer() *Answerer {
 		w.t.Fatal(err)
 	}
 	in := InForce{func(context.Context) (*policy.Set, error) { return set, nil }, clock.RealClock{}}
-	return &Answerer{Images: worldImages{w}, Tags: worldTags{w}, Policies: in, Use: worldUse{w}, Containers: w, Naming: w, Authorizer: authorizer.AuthorizerFunc(w.authorize)}
+	return &Answerer{Images: worldImages{w}, Tags: worldTags{w}, Policies: in, Use: worldUse{w}, Containers: w, Naming: w, Jobs: w, Authorizer: authorizer.AuthorizerFunc(w.authorize)}
 }
 
 // as is the context of a caller.
@@ -163,6 +167,14 @@ func (w *world) authorize(_ context.Context, a authorizer.Attributes) (authorize
 		return authorizer.DecisionAllow, "", nil
 	}
 	return authorizer.DecisionNoOpinion, "", nil
+}
+
+// Find is part of Jobs.
+func (w *world) Find(_ context.Context, source push.Source, key string) (*push.Job, error) {
+	if why, ok := w.failed[key]; ok && source == push.OfCluster("prod") {
+		return &push.Job{Error: why, Enqueued: time.Unix(1e9, 0)}, nil
+	}
+	return nil, nil
 }
 
 // Naming is part of Containers.

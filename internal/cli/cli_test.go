@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tidewaiter/tidewaiter/internal/cli"
 )
@@ -180,5 +182,24 @@ func TestLogNamesNoSources(t *testing.T) {
 		if got := out.String(); strings.Contains(got, ".go:") || strings.Count(got, "\n") != want || !strings.Contains(got, "failed to list *v1.Pod: forbidden") || !strings.Contains(got, "too old") {
 			t.Errorf("quiet %v: the log has\n%s", quiet, got)
 		}
+	}
+}
+
+// Who lacks a right in a namespace is told of a binding there, and of no more.
+func TestHintsGrantNoMoreThanIsMissing(t *testing.T) {
+	for message, want := range map[string]string{
+		`imagetags.image.openshift.io "a" is forbidden: User "ann" cannot accept resource "imagetags" in API group "image.openshift.io" in the namespace "default"`: "kubectl create rolebinding NAME --namespace=default --clusterrole=tidewaiter:tag-accepter --user=ann",
+		`pods is forbidden: User "ann" cannot list resource "pods" in API group "" in the namespace "shop"`:                                                         "kubectl create rolebinding NAME --namespace=shop --clusterrole=view --user=ann",
+		`pods is forbidden: User "ann" cannot list resource "pods" in API group "" at the cluster scope`:                                                            "kubectl create clusterrolebinding NAME --clusterrole=view --user=ann",
+		`images.image.openshift.io is forbidden: User "system:serviceaccount:ci:bot" cannot list resource "images" in API group "image.openshift.io"`:               "kubectl create clusterrolebinding NAME --clusterrole=tidewaiter:image-viewer --serviceaccount=ci:bot",
+	} {
+		if _, hint := cli.Explain("get", cli.Refused(message)); !strings.HasSuffix(hint, want) {
+			t.Errorf("%s is hinted %q, want %q", message, hint, want)
+		}
+	}
+	const events = `events is forbidden: User "ann" cannot create resource "events" in API group "" in the namespace "default"`
+	err := &apierrors.StatusError{ErrStatus: metav1.Status{Code: 403, Message: events}}
+	if _, hint := cli.Explain("import", err); !strings.Contains(hint, "clusterrolebinding NAME --clusterrole=tidewaiter:importer") {
+		t.Errorf("an import is hinted %q", hint)
 	}
 }

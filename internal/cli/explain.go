@@ -132,6 +132,7 @@ func status(verb string, s metav1.Status) (words, advice string) {
 // Kubernetes' words for a missing right (k8s.io/apiserver/pkg/endpoints/handlers/responsewriters).
 var (
 	cannotResource = regexp.MustCompile(`User "([^"]*)" cannot (\S+) resource "([^"]+)" in API group "([^"]*)"`)
+	inNamespace    = regexp.MustCompile(` in the namespace "([^"]+)"`)
 	cannotPath     = regexp.MustCompile(`User "([^"]*)" cannot (\S+) path "([^"]+)"`)
 )
 
@@ -171,7 +172,11 @@ func rightsFor(verb, message string) string {
 	if account, ok := strings.CutPrefix(who, "system:serviceaccount:"); ok {
 		to = "--serviceaccount=" + account
 	}
-	return fmt.Sprintf("the role %s allows it; an administrator can grant it: kubectl create clusterrolebinding NAME --clusterrole=%s %s", best, best, to)
+	binding := "clusterrolebinding NAME"
+	if m := inNamespace.FindStringSubmatch(message); m != nil && best != verbRoles[verb] { // which needs more than this right
+		binding = "rolebinding NAME --namespace=" + m[1]
+	}
+	return fmt.Sprintf("the role %s allows it; an administrator can grant it: kubectl create %s --clusterrole=%s %s", best, binding, best, to)
 }
 
 // power compares roles: what a role may change counts before what it may read.

@@ -87,7 +87,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Answer(ref common.ReferenceCa
 					},
 					"suggestion": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Suggestion is a reference that was probably meant, if the text is not one.",
+							Description: "Suggestion is a reference that was probably meant, if the text is not one, or what pods run under a tag that is not imported.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -329,7 +329,7 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_Checked(ref common.ReferenceC
 					},
 					"failing": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Failing is why looks at the tag have failed since FailingSince.",
+							Description: "Failing is why looks at the tag, or imports of what pods run, have failed since FailingSince.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
