@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/tidewaiter/tidewaiter/db"
 	"github.com/tidewaiter/tidewaiter/db/dbtest"
@@ -36,6 +37,44 @@ func TestUsedReadsNothingElse(t *testing.T) {
 	}
 	if n := p.asked.Load(); n > 3 {
 		t.Errorf("looked at %d images to find two of fifty", n)
+	}
+}
+
+// A list of what runs, or of what is unknown, tells how much runs that is not imported.
+func TestListsTellOfWhatIsNotImported(t *testing.T) {
+	p := &pods{synced: true}
+	s := newStoragesWith(t, imageapi.Options{Images: imageregistry.Options{Usage: p}})
+	s.mustCreate(t, plain("stored", ""))
+	index := plain("index", "")
+	index.DockerImageManifests = []imagev1.ImageManifest{{Digest: "listed"}}
+	s.mustCreate(t, index)
+	warnings := func(selector string) string {
+		t.Helper()
+		var told recorded
+		if _, err := s.images.List(warning.WithWarningRecorder(requestContext(), &told), selecting(selector)); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(told, "; ")
+	}
+	asking := []string{"used=true", "used-by=prod", "used-by=prod/team", "used!=false", "signatures.verified=Unknown", "signatures.verified!=NoPolicy"}
+	p.use("stored", "listed") // the index vouches for what it lists
+	for _, selector := range asking {
+		if got := warnings(selector); got != "" {
+			t.Errorf("%s warns of %q where all is imported", selector, got)
+		}
+	}
+	for n, says := range map[int]string{1: "1 image that runs is not imported", 2: "2 images that run are not imported"} {
+		p.use([]string{"stored", "ghost", "lost"}[:n+1]...)
+		for _, selector := range asking {
+			if got := warnings(selector); !strings.HasPrefix(got, says) || !strings.Contains(got, "kubectl get clusterpods --field-selector reason=NotImported") {
+				t.Errorf("%s warns of %q, want %q", selector, got, says)
+			}
+		}
+		for _, selector := range []string{"used=false", "used-by=test", "used=false,signatures.verified=Unknown", "signatures.verified=NoPolicy", "mediaType="} {
+			if got := warnings(selector); got != "" {
+				t.Errorf("%s warns of %q", selector, got)
+			}
+		}
 	}
 }
 

@@ -66,6 +66,8 @@ func TestUnknownAtEveryVerb(t *testing.T) {
 		"get " + ghost:                        {exitAbsent, says("runs, not imported")},
 		"describe " + ghost:                   {exitAbsent, says("runs, not imported")},
 		"history " + ghost:                    {exitAbsent, says("runs, not imported")},
+		"verify --all":                        {exitUntrusted, []string{"1 image that runs is not imported", "hint: kubectl get clusterpods --field-selector reason=NotImported"}},
+		"verify --all --fail-on False":        {cli.ExitOK, []string{"0 Unknown", "1 image that runs is not imported"}},
 		"verify " + ghost:                     {exitUndeclared, says("runs, not imported")},
 		"diff " + ghost + " " + ghost:         {cli.ExitNone, says("runs, not imported")},
 		"pods " + ghost:                       {cli.ExitOK, []string{"Unknown"}},

@@ -85,8 +85,9 @@ The server does this by itself when policies change or something expires; --all 
 it now and shows the progress. With --all and --policy, the server's signatures are
 judged by that policy on this machine, and the server changes nothing: you see what a
 policy would say before you apply it. The counts are of verdicts, one for each
-repository of an image. The exit code is 0 if all were judged and no verdict is one of
---fail-on, 1 if one is, and 2 if not all could be judged.`,
+repository of an image; an image that runs and is not imported counts as Unknown for
+--fail-on. The exit code is 0 if all were judged and no verdict is one of --fail-on, 1
+if one is, and 2 if not all could be judged.`,
 		Example: `  # By the policies of the server
   tidewaiter verify registry.example.com/team/app:v1
 

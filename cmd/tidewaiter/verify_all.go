@@ -161,12 +161,23 @@ func (o *verifyOptions) finish(cmd *cobra.Command, destination string, p reverif
 		if o.policy != "" && p.Sweep == 0 {
 			changed = tablecells.Clause(p.Changed, "image", "have") + " a different verdict on the server"
 		}
+		if p.Unimported > 0 {
+			changed += "; " + notImported(p.Unimported)
+		}
 		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s; %s\n", images, strings.Join(counts, ", "), changed)
 	}
 	if p.Error != "" {
 		return errors.New(p.Error)
 	}
 	return o.failure(p)
+}
+
+// notImported says how many images that run are not imported.
+func notImported(n int64) string {
+	if n == 1 {
+		return "1 image that runs is not imported"
+	}
+	return fmt.Sprintf("%d images that run are not imported", n)
 }
 
 // checkGiven returns an error for a flag with an empty value, such as an unset variable of a shell:
@@ -196,6 +207,9 @@ func (o *verifyOptions) checkFailOn() error {
 // failure is the error if some verdicts are among --fail-on.
 func (o *verifyOptions) failure(p reverify.Progress) error {
 	var found []string
+	if p.Unimported > 0 && slices.Contains(o.failOn, verdicts.VerifiedUnknown) {
+		found = append(found, notImported(p.Unimported))
+	}
 	for _, verdict := range knownVerdicts {
 		if n := p.Verdicts[verdict]; n > 0 && slices.Contains(o.failOn, verdict) {
 			found = append(found, fmt.Sprintf("%d %s", n, verdict))
@@ -207,6 +221,8 @@ func (o *verifyOptions) failure(p reverify.Progress) error {
 	_, first, _ := strings.Cut(found[0], " ")
 	which := "kubectl get images --field-selector signatures.verified=" + first
 	switch {
+	case p.Unimported > 0 && slices.Contains(o.failOn, verdicts.VerifiedUnknown):
+		which = "kubectl get clusterpods --field-selector reason=NotImported"
 	case o.policy != "" && p.Sweep == 0: // the server has other verdicts
 		which = "tidewaiter verify --policy " + cli.Quote(o.policy) + " REF says why"
 	case o.policy != "":

@@ -506,6 +506,7 @@ func (unused) Keys(string, *imagev1.Image) []string { return nil }
 func (unused) Pods(string, *imagev1.Image) (int, bool)       { return 0, true }
 func (unused) Users(string, *imagev1.Image, int) []string    { return nil }
 func (unused) NeededBy(string, *imagev1.Image, int) []string { return nil }
+func (unused) Unimported() int                               { return 0 }
 func (unused) NeededAs([]reference.Reference, int) []string  { return nil }
 func (unused) Digests() []string                             { return nil }
 func (unused) StaleReasons() []string                        { return nil }

@@ -47,6 +47,8 @@ type Use interface {
 	// Runs returns the digests that pods run, whether the images are stored or not, and the tags that
 	// pods name without reporting what they run.
 	Runs() (digests, references []string)
+	// Unimported counts the images that pods run and that are not stored.
+	Unimported() int
 	// StaleReasons lists the clusters whose pods are missing or out of date, and why;
 	// WorkloadStaleReasons does the same for workloads.
 	StaleReasons() []string

@@ -175,6 +175,8 @@ func (w *holed) Users(digest string, image *imagev1.Image, _ int) (all []string)
 
 func (*holed) NeededBy(string, *imagev1.Image, int) []string { return nil }
 
+func (*holed) Unimported() int { return 0 }
+
 func (*holed) NeededAs([]reference.Reference, int) []string { return nil }
 
 func (w *holed) Digests() (all []string) {

@@ -321,6 +321,8 @@ func (w worldUse) NeededBy(digest string, _ *imagev1.Image, _ int) []string {
 	return all
 }
 
+func (worldUse) Unimported() int { return 0 }
+
 func (w worldUse) NeededAs(names []reference.Reference, _ int) (all []string) {
 	for _, name := range names {
 		all = append(all, w.needing[podimages.Key(name)]...)

@@ -7,6 +7,7 @@ import (
 	"github.com/tidewaiter/tidewaiter/importer/notify"
 	"github.com/tidewaiter/tidewaiter/importer/runner"
 	"github.com/tidewaiter/tidewaiter/importer/spool"
+	"github.com/tidewaiter/tidewaiter/internal/controllers/reverify"
 	"github.com/tidewaiter/tidewaiter/internal/job"
 	"github.com/tidewaiter/tidewaiter/internal/push"
 	"github.com/tidewaiter/tidewaiter/web/admin"
@@ -108,4 +109,17 @@ func (q administeredQueues) DropDead(ctx context.Context) (n int64, err error) {
 	}
 	more, err := q.notifications.DropDead(ctx)
 	return n + more, err
+}
+
+// verification is the sweeper, and what its sweeps do not reach.
+type verification struct {
+	*reverify.Sweeper
+	server *Server
+}
+
+// Progress is how far a sweep has come, and how many images run that no sweep can judge.
+func (v verification) Progress() reverify.Progress {
+	p := v.Sweeper.Progress()
+	p.Unimported = int64(v.server.answerer.Use.Unimported())
+	return p
 }

@@ -140,6 +140,19 @@ func (x *usedIndexes) unknown(has uint64) (all []string, version uint64) {
 	return all, x.unknownAt
 }
 
+// unimported returns the IDs and digests that pods report, that no known image has, and that no
+// known index lists.
+func (x *usedIndexes) unimported() (all []string) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for id, is := range x.ids {
+		if is.isUnknown() && len(x.above[id]) == 0 {
+			all = append(all, id)
+		}
+	}
+	return all
+}
+
 // keysOf returns the keys by which pods use the image with a digest: the digest, and the keys with
 // an ID that is its digest or its config's.
 func (x *usedIndexes) keysOf(digest string) []string {

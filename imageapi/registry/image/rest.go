@@ -47,6 +47,7 @@ func (r *REST) List(ctx context.Context, options *internalversion.ListOptions) (
 	if selectsByUse(options) {
 		r.Facts.warnOfStale(ctx)
 	}
+	r.warnOfUnimported(ctx, options)
 	asked, options, err := r.about(ctx, options)
 	if err != nil {
 		return nil, err

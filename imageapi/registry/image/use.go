@@ -101,6 +101,21 @@ func (f *facts) inUse() (digests, references []string) {
 	return append(digests, f.indexes.images()...), references
 }
 
+// unimported counts the images that pods run and that are not imported: in a cluster, in a namespace
+// of one (cluster/namespace), or with "" anywhere.
+func (f *facts) unimported(in string) (n int) {
+	if f.usage == nil {
+		return 0
+	}
+	for _, id := range f.indexes.unimported() {
+		users := f.usage.UsedBy(append([]string{id}, f.usage.Telling(id)...), nil)
+		if in == "" && len(users) > 0 || slices.Contains(users, in) {
+			n++
+		}
+	}
+	return n
+}
+
 // UsersOf are the clusters and namespaces, as cluster/namespace, of pods that use an image, sorted,
 // and workloads that need it.
 func (f *facts) UsersOf(digest string) []string {
@@ -191,6 +206,9 @@ func (u *Use) Runs() (digests, references []string) {
 	}
 	return digests, references
 }
+
+// Unimported counts the images that pods run and that are not imported.
+func (u *Use) Unimported() int { return u.facts.unimported("") }
 
 // allStaleReasons lists the clusters whose pods are missing or out of date, the indexes that are,
 // and why.

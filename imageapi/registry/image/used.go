@@ -14,6 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/warning"
+
+	"github.com/tidewaiter/tidewaiter/internal/image/verdicts"
 )
 
 // selectsUsed reports whether only images that are used are selected.
@@ -24,6 +27,42 @@ func selectsUsed(options *internalversion.ListOptions) bool {
 	return slices.ContainsFunc(options.FieldSelector.Requirements(), func(r fields.Requirement) bool {
 		return r.Operator != selection.NotEquals && (r.Field == usedField && r.Value == "true" || r.Field == usedByField && r.Value != "")
 	})
+}
+
+// warnOfUnimported warns a client that asks what runs, or what is unknown, that some of it has no
+// Image.
+func (r *REST) warnOfUnimported(ctx context.Context, options *internalversion.ListOptions) {
+	in, asks := asksWhatRuns(options)
+	if !asks || options.Continue != "" { // the first page has said so
+		return
+	}
+	if n := r.Facts.unimported(in); n > 0 {
+		are := "images that run are"
+		if n == 1 {
+			are = "image that runs is"
+		}
+		warning.AddWarning(ctx, "", fmt.Sprintf("%d %s not imported, and so not listed: kubectl get clusterpods --field-selector reason=NotImported", n, are))
+	}
+}
+
+// asksWhatRuns reports whether images are selected by what runs, or by a verdict that may be
+// unknown. in is the cluster or namespace that is asked about; "" for all.
+func asksWhatRuns(options *internalversion.ListOptions) (in string, asks bool) {
+	if options == nil || options.FieldSelector == nil {
+		return "", false
+	}
+	for _, r := range options.FieldSelector.Requirements() {
+		is := r.Operator != selection.NotEquals
+		switch {
+		case r.Field == usedField && is && r.Value == "false":
+			return "", false
+		case r.Field == usedByField && is && r.Value != "":
+			in, asks = r.Value, true
+		case r.Field == usedField && (r.Value == "true") == is, r.Field == verifiedField && (r.Value == verdicts.VerifiedUnknown) == is:
+			asks = true
+		}
+	}
+	return in, asks
 }
 
 // LargestPage is how many bytes of manifests and configs end a page before its limit.

@@ -92,6 +92,9 @@ type Progress struct {
 	// Verdicts counts their verdicts in each repository that they are in: Verified has only the worst
 	// verdict of each Image.
 	Verdicts map[string]int64 `json:"verdicts"`
+	// Unimported is how many images pods run that are not imported, and so have no verdict. No sweep
+	// counts them: a server does that when it is asked.
+	Unimported int64 `json:"unimported,omitempty"`
 	// Error is why the sweep was cut short.
 	Error string `json:"error,omitempty"`
 }
