@@ -60,7 +60,9 @@ pulled any more, with the verdict before and after, the pods that run them and t
 workloads that need them. A summary comes first, then the references, what runs in
 most pods first.
 
-` + impactExits,
+` + impactExits + `
+With --image, it is 0 if the image is not affected, 3 if it is, and 1 if that is
+unknown, whether it runs or not.`,
 		Example: `  # What breaks if this policy is applied, or deleted?
   tidewaiter impact --policy strict.yaml
   tidewaiter impact --remove-policy prod
@@ -86,6 +88,9 @@ most pods first.
   curl -s https://api.osv.dev/v1/vulns/CVE-2021-44228 | tidewaiter impact --advisory -
   tidewaiter impact --advisory all.zip
 
+  # In a pipeline: is this image affected?
+  tidewaiter impact --advisory advisories/ --image registry.example.com/team/app:v1
+
   # And what ran before?
   tidewaiter impact --advisory GHSA-jfh8-c2jp-5v3q.json --ever`,
 		Args: cobra.NoArgs,
@@ -101,10 +106,12 @@ most pods first.
 	f.StringVar(&o.spec.Base, "base", "", "tag, digest or repository of a base image: the images that are built on it, by their annotations or their layers")
 	f.StringVar(&o.spec.Package, "package", "", "package by name or package URL, and a range of its versions: NAME[@>=1.0,<1.2]; the images that have it, by their SBOMs")
 	f.StringVar(&o.advisories, "advisory", "", "advisories in the OSV format: a file, a folder, a ZIP archive, or - for standard input; the images with an affected package, by their SBOMs")
+	f.StringVar(&o.spec.Image, "image", "", "with --advisory: look only at this image, or at the platforms of this index; exit with 3 if it is affected")
 	f.StringVar(&o.at, "at", "", "time (2027-01-31, 2027-01-31T12:00:00Z) or duration from now (720h): what expires until then")
 	f.BoolVar(&o.ever, "ever", false, "with --advisory, also list what ran at any time; exit with 3 if something did")
 	acts := []string{"policy", "remove-policy", "revoke-key", "registry", "delete", "layer", "base", "package", "advisory", "at"}
 	cmd.MarkFlagsMutuallyExclusive(acts...)
+	cmd.MarkFlagsMutuallyExclusive("image", "ever")
 	o.addCommonFlags(cmd)
 	return cmd
 }
@@ -172,6 +179,8 @@ func (o *impactOptions) run(cmd *cobra.Command) error {
 		return err
 	case ran != nil:
 		return ran.exit()
+	case o.spec.Image != "":
+		return imageExit(o.spec.Image, &review.Status)
 	}
 	return impactExit(&review.Status.Summary)
 }
@@ -226,11 +235,31 @@ func impactExit(s *answers.ImpactSummary) error {
 	return &cli.Exit{Code: cli.ExitSome, Err: errors.New("it is unknown whether something that runs is touched")}
 }
 
+// imageExit is how a review of advisories about one image ends: what runs has no part in it.
+func imageExit(image string, s *answers.ImpactReviewStatus) error {
+	has := func(effect answers.Effect) bool {
+		return slices.ContainsFunc(s.Rows, func(r answers.ImpactRow) bool { return r.Effect == effect })
+	}
+	unknown := slices.ContainsFunc(s.Unknowns, func(u answers.UnknownPart) bool {
+		return slices.Contains([]string{"act", "advisories", "packages", "verdict"}, u.Part)
+	})
+	switch {
+	case has(answers.Contains):
+		return &cli.Exit{Code: exitTouched}
+	case unknown || has(answers.MayContain) || s.OmittedRows > 0 || s.Summary.Unchecked > 0 || s.Summary.Unlisted > 0:
+		return &cli.Exit{Code: cli.ExitSome, Err: fmt.Errorf("it is unknown whether %s is affected", image)}
+	}
+	return nil
+}
+
 // act reads the act that the flags name, and says it in words.
 func (o *impactOptions) act() (what string, err error) {
 	s := &o.spec
 	if o.ever && o.advisories == "" {
 		return "", cli.Misuse(errors.New("--ever is about advisories"), "tidewaiter impact --advisory FILE --ever")
+	}
+	if s.Image != "" && o.advisories == "" {
+		return "", cli.Misuse(errors.New("--image is about advisories"), "tidewaiter impact --advisory FILE --image REF")
 	}
 	switch {
 	case o.policies != "":

@@ -151,6 +151,9 @@ func (o *impactOptions) advised(cmd *cobra.Command, l *looker) (review *answers.
 			what += fmt.Sprintf(", without %d that were withdrawn", r.withdrawn)
 		}
 	}
+	if o.spec.Image != "" {
+		what += " in " + o.spec.Image
+	}
 	if o.ever {
 		if ran, err = r.ever(cmd.Context(), review, int(cmp.Or(o.spec.MaxRows, 500))); err != nil {
 			return nil, nil, "", ranFailed(err, "", l.Server)

@@ -47,6 +47,39 @@ func TestImpactSaysWhatIsUnknown(t *testing.T) {
 	}
 }
 
+// The exit code about one image is 3 if it is affected, and 1 unless it is known that it is not.
+func TestImageExit(t *testing.T) {
+	t.Parallel()
+	rows := func(effects ...answers.Effect) (all []answers.ImpactRow) {
+		for _, effect := range effects {
+			all = append(all, answers.ImpactRow{Effect: effect})
+		}
+		return all
+	}
+	for name, test := range map[string]struct {
+		status answers.ImpactReviewStatus
+		code   int
+	}{
+		"nothing":              {answers.ImpactReviewStatus{}, cli.ExitOK},
+		"no cluster":           {answers.ImpactReviewStatus{Unknowns: []answers.UnknownPart{{Part: answers.PartRunning}}}, cli.ExitOK},
+		"cleared":              {answers.ImpactReviewStatus{Rows: rows(answers.NotAffected)}, cli.ExitOK},
+		"affected":             {answers.ImpactReviewStatus{Rows: rows(answers.NotAffected, answers.MayContain, answers.Contains), OmittedRows: 1}, exitTouched},
+		"may be":               {answers.ImpactReviewStatus{Rows: rows(answers.MayContain, answers.NotAffected)}, cli.ExitSome},
+		"rows are left out":    {answers.ImpactReviewStatus{Rows: rows(answers.NotAffected), OmittedRows: 1}, cli.ExitSome},
+		"no SBOM":              {answers.ImpactReviewStatus{Summary: answers.ImpactSummary{Unlisted: 1}}, cli.ExitSome},
+		"an unknown ecosystem": {answers.ImpactReviewStatus{Summary: answers.ImpactSummary{Unchecked: 1}}, cli.ExitSome},
+		"unknown image":        {answers.ImpactReviewStatus{Unknowns: []answers.UnknownPart{{Part: "act"}}}, cli.ExitSome},
+	} {
+		code, exit := cli.ExitOK, (*cli.Exit)(nil)
+		if errors.As(imageExit("r.example.com/a:1", &test.status), &exit) {
+			code = exit.Code
+		}
+		if code != test.code {
+			t.Errorf("%s exits %d, want %d", name, code, test.code)
+		}
+	}
+}
+
 // What is unknown is said in every format, and so is how much is left out: the lines of jsonl have
 // no place for it.
 func TestImpactWarnsInEveryFormat(t *testing.T) {

@@ -455,7 +455,7 @@ func (f *projection) deleting(ctx context.Context) error {
 
 // meaningOf returns what is wrong with the reference in an act.
 func (f *projection) meaningOf(m *resolved) string {
-	text := cmp.Or(m.message, f.spec.Delete+f.spec.Base+" leads nowhere")
+	text := cmp.Or(m.message, f.spec.Delete+f.spec.Base+f.spec.Image+" leads nowhere")
 	if len(m.others) > 0 {
 		text = fmt.Sprintf("%s; it may mean %s", text, strings.Join(m.others, ", "))
 	}
@@ -466,7 +466,7 @@ func (f *projection) meaningOf(m *resolved) string {
 // act is unknown.
 func (f *projection) meansNothing(m *resolved) {
 	f.unmeant = f.meaningOf(m) + ": is it spelt as its registry has it? If so, import it first"
-	if reference.NamesRegistry(f.spec.Delete + f.spec.Base) {
+	if reference.NamesRegistry(f.spec.Delete + f.spec.Base + f.spec.Image) {
 		f.unmeant += ": tidewaiter import " + m.ref.String()
 	}
 }

@@ -69,28 +69,18 @@ func (f *projection) withAdvisories(ctx context.Context) error {
 		f.named = &ImpactTouched{}
 	}
 	next := f.Packages.Lists
-	if names, ok := set.Names(maxAdvisoryNames); ok {
+	if f.spec.Image != "" {
+		digests, err := f.ofImage(ctx)
+		if err != nil {
+			return err
+		}
+		next = f.listsOf(digests)
+	} else if names, ok := set.Names(maxAdvisoryNames); ok {
 		digests, err := f.having(ctx, names)
 		if err != nil {
 			return err
 		}
-		next = func(ctx context.Context, after string, most int) (all []packages.ImagePackages, err error) {
-			at, found := slices.BinarySearch(digests, after)
-			if found {
-				at++
-			}
-			for _, digest := range digests[at:min(at+most, len(digests))] {
-				list, err := f.listOf(ctx, digest)
-				if err != nil {
-					return nil, err
-				}
-				if list == nil { // it was deleted
-					list = &packages.ImagePackages{ObjectMeta: metav1.ObjectMeta{Name: digest}}
-				}
-				all = append(all, *list)
-			}
-			return all, nil
-		}
+		next = f.listsOf(digests)
 	}
 	began := time.Now() // of a real clock: it measures how long this takes
 	for after := f.spec.Continue; ; {
@@ -108,10 +98,73 @@ func (f *projection) withAdvisories(ctx context.Context) error {
 		after = last
 	}
 	f.cut()
-	if err := f.fixes(ctx, set, began); err != nil {
+	if err := f.fixes(ctx, set, began); err != nil || f.spec.Image != "" {
 		return err
 	}
 	return f.unlisted(ctx)
+}
+
+// listsOf returns pages of the package lists of some digests, which are sorted.
+func (f *projection) listsOf(digests []string) func(context.Context, string, int) ([]packages.ImagePackages, error) {
+	return func(ctx context.Context, after string, most int) (all []packages.ImagePackages, err error) {
+		at, found := slices.BinarySearch(digests, after)
+		if found {
+			at++
+		}
+		for _, digest := range digests[at:min(at+most, len(digests))] {
+			list, err := f.listOf(ctx, digest)
+			if err != nil {
+				return nil, err
+			}
+			if list == nil { // it was deleted, or has no SBOM
+				list = &packages.ImagePackages{ObjectMeta: metav1.ObjectMeta{Name: digest}}
+			}
+			all = append(all, *list)
+		}
+		return all, nil
+	}
+}
+
+// ofImage returns the digests, sorted, of the one image that the review is about, or of the
+// platforms that it lists. It counts those whose packages are not known.
+func (f *projection) ofImage(ctx context.Context) ([]string, error) {
+	m, err := f.before.resolve(ctx, Question{Reference: f.spec.Image})
+	switch {
+	case err != nil:
+		return nil, err
+	case m.state == Invalid || m.state == Ambiguous:
+		return nil, apierrors.NewBadRequest(f.meaningOf(m))
+	case m.image == nil:
+		f.meansNothing(m)
+		return nil, nil
+	}
+	digests := runnable(m.image)
+	slices.Sort(digests)
+	for _, digest := range digests {
+		known, err := f.Packages.Known(ctx, digest)
+		if err != nil {
+			return nil, err
+		}
+		if !known {
+			f.status.Summary.Unlisted++
+			f.doubt("packages", fmt.Errorf("no SBOM, or only a part, was read for %s, so it is not known whether it has the package", digest))
+		}
+	}
+	return digests, nil
+}
+
+// runnable returns the digest of an image, or those of the images that an index lists: not of
+// attestations, as BuildKit lists them.
+func runnable(image *imagev1.Image) (digests []string) {
+	if len(image.DockerImageManifests) == 0 {
+		return []string{image.Name}
+	}
+	for _, m := range image.DockerImageManifests {
+		if m.OS != "unknown" {
+			digests = append(digests, m.Digest)
+		}
+	}
+	return digests
 }
 
 // having returns the digests of images that have packages of some names, sorted.
@@ -403,17 +456,8 @@ func (f *projection) tagsWithFixes(ctx context.Context, set *advisories.Set, rep
 // aboutImage returns the ids of the advisories that are about an image, or about an image that it
 // lists, or may be; nil if that is not known.
 func (f *projection) aboutImage(ctx context.Context, set *advisories.Set, image *imagev1.Image) (map[string]bool, error) {
-	digests := []string{image.Name}
-	if len(image.DockerImageManifests) > 0 {
-		digests = nil
-		for _, m := range image.DockerImageManifests {
-			if m.OS != "unknown" { // as BuildKit lists attestations
-				digests = append(digests, m.Digest)
-			}
-		}
-	}
 	about := map[string]bool{}
-	for _, digest := range digests {
+	for _, digest := range runnable(image) {
 		list, err := f.listOf(ctx, digest)
 		if err != nil {
 			return nil, err

@@ -214,3 +214,53 @@ func TestAdvisoriesOfRow(t *testing.T) {
 		}
 	}
 }
+
+// A review of advisories about one image looks at its platforms, and says what is not known of it.
+func TestAdvisoriesOfOneImage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	affected, clean, unread, index := w.image("affected", repository), w.image("clean", repository), w.image("unread", repository), w.image("index", repository)
+	w.images[index].DockerImageManifests = []imagev1.ImageManifest{{Digest: clean, OS: "linux"}, {Digest: affected, OS: "linux"}, {Digest: digestOf("attestation"), OS: "unknown"}}
+	w.tag(repository+":index", index)
+	w.tag(repository+":clean", clean)
+	w.tag(repository+":unread", unread)
+	listed := func(name string) *packages.ImagePackages {
+		return &packages.ImagePackages{Sources: []packages.Source{{Format: packages.FormatSPDX, Packages: []packages.Package{{Name: name, Version: "1.0.0", PURL: "pkg:npm/" + name + "@1.0.0"}}}}}
+	}
+	named := map[string]*packages.ImagePackages{affected: listed("openssl"), clean: listed("zlib")}
+	for digest, list := range named {
+		list.Name = digest
+	}
+	a := w.answerer()
+	a.Packages = lists{named: named}
+	for text, want := range map[string]struct {
+		touched string // the digest of the rows
+		unknown string // the part that is not known
+	}{
+		repository + ":index":       {affected, ""},
+		repository + "@" + affected: {affected, ""},
+		clean:                       {"", ""},
+		repository + ":clean":       {"", ""},
+		repository + ":unread":      {"", "packages"},
+		repository + ":absent":      {"", "act"},
+		digestOf("absent"):          {"", "act"},
+	} {
+		status, err := a.Impact(w.as("ann"), &ImpactReviewSpec{Advisories: zipped(t, openssl), Image: text, Named: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var touched, parts []string
+		for _, row := range status.Rows {
+			touched = append(touched, row.Image)
+		}
+		for _, u := range status.Unknowns {
+			parts = append(parts, u.Part)
+		}
+		if got := strings.Join(slices.Compact(touched), " "); got != want.touched || strings.Join(parts, " ") != want.unknown {
+			t.Errorf("%s: %q is touched and %q unknown, want %+v: %+v", text, got, parts, want, status.Unknowns)
+		}
+	}
+	if errs := checkAct(&ImpactReviewSpec{Package: "openssl", Image: clean}); len(errs) != 1 {
+		t.Errorf("an image without advisories: %v", errs)
+	}
+}

@@ -94,6 +94,12 @@ func checkAct(spec *ImpactReviewSpec) (errs field.ErrorList) {
 	if spec.At != nil {
 		acts++
 	}
+	if len(spec.Image) > maxText {
+		errs = append(errs, field.TooLong(path.Child("image"), "", maxText))
+	}
+	if spec.Image != "" && len(spec.Advisories) == 0 {
+		errs = append(errs, field.Invalid(path.Child("image"), field.OmitValueType{}, "limits a review of advisories"))
+	}
 	if spec.Continue != "" && (len(spec.Advisories) == 0 || !reference.IsDigest(spec.Continue)) {
 		errs = append(errs, field.Invalid(path.Child("continue"), field.OmitValueType{}, "is not that of an answer about these advisories"))
 	}

@@ -81,6 +81,9 @@ type ImpactReviewSpec struct {
 	// which images have an affected package, by the SBOMs that are attached to them? At most 8 MiB
 	// unpacked.
 	Advisories []byte `json:"advisories,omitempty"`
+	// Image limits a review of advisories to one image: by a tag, a digest, or a repository and a
+	// digest. Of a multi-platform index, the images of its platforms are looked at.
+	Image string `json:"image,omitempty"`
 	// Continue is copied from the status of a former review, to look for the same advisories in the
 	// remaining images.
 	Continue string `json:"continue,omitempty"`

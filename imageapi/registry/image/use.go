@@ -101,8 +101,8 @@ func (f *facts) inUse() (digests, references []string) {
 	return append(digests, f.indexes.images()...), references
 }
 
-// unimported counts the images that pods run and that are not imported: in a cluster, in a namespace
-// of one (cluster/namespace), or with "" anywhere.
+// unimported counts the images that pods run and that are not imported: in a cluster, in a
+// namespace of one (cluster/namespace), or with "" anywhere.
 func (f *facts) unimported(in string) (n int) {
 	if f.usage == nil {
 		return 0

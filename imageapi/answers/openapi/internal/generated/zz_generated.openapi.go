@@ -716,6 +716,13 @@ func schema_tidewaiter_tidewaiter_imageapi_answers_ImpactReviewSpec(ref common.R
 							Format:      "byte",
 						},
 					},
+					"image": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Image limits a review of advisories to one image: by a tag, a digest, or a repository and a digest. Of a multi-platform index, the images of its platforms are looked at.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 					"continue": {
 						SchemaProps: spec.SchemaProps{
 							Description: "Continue is copied from the status of a former review, to look for the same advisories in the remaining images.",
