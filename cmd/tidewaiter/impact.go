@@ -182,7 +182,7 @@ func (o *impactOptions) run(cmd *cobra.Command) error {
 	case o.spec.Image != "":
 		return imageExit(o.spec.Image, &review.Status)
 	}
-	return impactExit(&review.Status.Summary)
+	return impactExit(&review.Status)
 }
 
 // print prints a review in the format that was asked for. ran is nil without --ever.
@@ -225,14 +225,16 @@ func (l *looker) impact(ctx context.Context, spec *answers.ImpactReviewSpec) (*a
 
 // impactExit is how a verb ends that has shown a review: nothing that runs, or that a workload
 // such as a CronJob will run, is touched only if that is known.
-func impactExit(s *answers.ImpactSummary) error {
+func impactExit(s *answers.ImpactReviewStatus) error {
 	switch {
-	case s.Pods > 0 || s.Workloads > 0:
+	case s.Summary.Pods > 0 || s.Summary.Workloads > 0:
 		return &cli.Exit{Code: exitTouched}
-	case s.PodsComplete:
-		return nil
+	case !s.Summary.PodsComplete:
+		return &cli.Exit{Code: cli.ExitSome, Err: errors.New("it is unknown whether something that runs is touched")}
+	case slices.ContainsFunc(s.Unknowns, func(u answers.UnknownPart) bool { return u.Part == answers.PartNeededBy }):
+		return &cli.Exit{Code: cli.ExitSome, Err: errors.New("it is unknown whether something that a workload needs is touched")}
 	}
-	return &cli.Exit{Code: cli.ExitSome, Err: errors.New("it is unknown whether something that runs is touched")}
+	return nil
 }
 
 // imageExit is how a review of advisories about one image ends: what runs has no part in it.

@@ -174,7 +174,7 @@ func (e *everReview) print(out io.Writer) error {
 
 // exit is how the verb ends: as without what ran before, unless that is touched, or may be.
 func (e *everReview) exit() error {
-	switch err := impactExit(&e.Status.Summary); {
+	switch err := impactExit(&e.Status); {
 	case len(e.Ran) > 0:
 		return &cli.Exit{Code: exitTouched}
 	case err == nil && e.undecided:

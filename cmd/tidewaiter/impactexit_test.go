@@ -38,12 +38,26 @@ func TestImpactSaysWhatIsUnknown(t *testing.T) {
 			t.Fatal(err)
 		}
 		code, exit := cli.ExitOK, (*cli.Exit)(nil)
-		if errors.As(impactExit(&test.summary), &exit) {
+		if errors.As(impactExit(&answers.ImpactReviewStatus{Summary: test.summary}), &exit) {
 			code = exit.Code
 		}
 		if code != test.code || !strings.Contains(out.String(), test.says) {
 			t.Errorf("%s exits %d, want %d:\n%s", name, code, test.code, out.String())
 		}
+	}
+}
+
+// That no workload needs it is known only if all workloads are known.
+func TestImpactExitWithoutWorkloads(t *testing.T) {
+	t.Parallel()
+	status := answers.ImpactReviewStatus{Summary: answers.ImpactSummary{PodsComplete: true}, Unknowns: []answers.UnknownPart{{Part: answers.PartNeededBy, Reason: "cluster prod: cronjobs cannot be listed"}}}
+	var exit *cli.Exit
+	if err := impactExit(&status); !errors.As(err, &exit) || exit.Code != cli.ExitSome || !strings.Contains(err.Error(), "workload") {
+		t.Errorf("without the workloads of a cluster it ends with %v", err)
+	}
+	status.Summary.Workloads = 1
+	if err := impactExit(&status); !errors.As(err, &exit) || exit.Code != exitTouched {
+		t.Errorf("with a known workload it ends with %v", err)
 	}
 }
 

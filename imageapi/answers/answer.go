@@ -322,6 +322,8 @@ const (
 	PartTags    = "tags"    // the tags and indexes of the image
 	PartRunning = "running" // where it runs
 	PartDrift   = "drift"   // when a container ran something else than its tag led to
+	// PartNeededBy is about workloads that need the image.
+	PartNeededBy = "neededBy"
 )
 
 // placed fills in the tags and the indexes that lead to the image.
@@ -541,7 +543,7 @@ func (s *session) used(ctx context.Context, a *Answer, m *resolved) {
 		pods = s.Use.Users(m.digest, m.image, most)
 		if a.NeededBy = s.Use.NeededBy(m.digest, m.image, needing+1); len(a.NeededBy) > needing {
 			a.NeededBy = a.NeededBy[:needing]
-			a.unknown("neededBy", fmt.Errorf("more than %d workloads need it, and only these are named", needing))
+			a.unknown(PartNeededBy, fmt.Errorf("more than %d workloads need it, and only these are named", needing))
 		}
 		if len(pods) < n {
 			a.unknown(PartRunning, fmt.Errorf("the first %d pods are counted by namespace, and not the others", len(pods)))
@@ -560,7 +562,7 @@ func (s *session) used(ctx context.Context, a *Answer, m *resolved) {
 		}
 	}
 	for _, doubt := range s.Use.WorkloadStaleReasons() {
-		a.Unknowns = append(a.Unknowns, UnknownPart{Part: "neededBy", Reason: doubt})
+		a.Unknowns = append(a.Unknowns, UnknownPart{Part: PartNeededBy, Reason: doubt})
 	}
 	if s.only == "" {
 		s.outdated(ctx, a, m)

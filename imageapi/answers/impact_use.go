@@ -464,7 +464,7 @@ func (f *projection) finish() {
 		f.unknowns[UnknownPart{Part: PartRunning, Reason: doubt}] = true
 	}
 	for _, doubt := range f.Use.WorkloadStaleReasons() {
-		f.unknowns[UnknownPart{Part: "neededBy", Reason: doubt}] = true
+		f.unknowns[UnknownPart{Part: PartNeededBy, Reason: doubt}] = true
 	}
 	f.status.Unknowns = slices.SortedFunc(maps.Keys(f.unknowns), func(a, b UnknownPart) int {
 		return cmp.Or(cmp.Compare(a.Part, b.Part), cmp.Compare(a.Reason, b.Reason))
