@@ -90,7 +90,7 @@ func TestMistakes(t *testing.T) {
 	for _, verb := range []string{"get", "describe", "history", "pods"} {
 		add("no right to "+verb, asRobot(verb, "team/app:v1"), "tidewaiter:image-viewer", "kubectl create clusterrolebinding NAME --clusterrole=tidewaiter:image-viewer --serviceaccount=ci:robot")
 	}
-	add("no right to list what pods run", asRobot("images"), "kubectl create clusterrolebinding NAME --clusterrole=view")
+	add("no right to list what pods run", asRobot("images"), "kubectl create rolebinding NAME --namespace=default --clusterrole=view")
 	add("no right to review acts", asRobot("impact", "--registry", "r.example.com"), "kubectl create clusterrolebinding NAME --clusterrole=tidewaiter:image-viewer")
 	add("no right to see the queue", asRobot("spool", "list"), `cannot get path "/tidewaiter/spool"`, "the role tidewaiter:queue-viewer allows it", "--serviceaccount=ci:robot")
 	add("no right to retry", asRobot("spool", "retry", "1"), "the role tidewaiter:queue-operator allows it")

@@ -128,7 +128,7 @@ if one is, and 2 if not all could be judged.`,
 			case !o.all && (len(args) > 0 || len(o.files) > 0):
 				return o.verify(cmd, args)
 			}
-			return cli.Misuse(errors.New("give references, or --all"), "tidewaiter verify registry.example.com/team/app:v1")
+			return cli.Misuse(errors.New("give references, or --all"), "remove the extra arguments, as in verify registry.example.com/team/app:v1")
 		},
 	}
 	f := cmd.Flags()
