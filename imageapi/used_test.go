@@ -46,7 +46,7 @@ func TestListsTellOfWhatIsNotImported(t *testing.T) {
 	s := newStoragesWith(t, imageapi.Options{Images: imageregistry.Options{Usage: p}})
 	s.mustCreate(t, plain("stored", ""))
 	index := plain("index", "")
-	index.DockerImageManifests = []imagev1.ImageManifest{{Digest: "listed"}}
+	index.DockerImageManifests = []imagev1.ImageManifest{{Digest: digestOf(1), MediaType: manifest.MediaTypeOCIManifest, OS: "linux", Architecture: "amd64"}}
 	s.mustCreate(t, index)
 	warnings := func(selector string) string {
 		t.Helper()
@@ -57,7 +57,7 @@ func TestListsTellOfWhatIsNotImported(t *testing.T) {
 		return strings.Join(told, "; ")
 	}
 	asking := []string{"used=true", "used-by=prod", "used-by=prod/team", "used!=false", "signatures.verified=Unknown", "signatures.verified!=NoPolicy"}
-	p.use("stored", "listed") // the index vouches for what it lists
+	p.use("stored", digestOf(1)) // the index vouches for what it lists
 	for _, selector := range asking {
 		if got := warnings(selector); got != "" {
 			t.Errorf("%s warns of %q where all is imported", selector, got)

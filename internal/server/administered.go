@@ -111,14 +111,14 @@ func (q administeredQueues) DropDead(ctx context.Context) (n int64, err error) {
 	return n + more, err
 }
 
-// verification is the sweeper, and what its sweeps do not reach.
-type verification struct {
+// sweeps are the sweeper, and what its sweeps do not reach.
+type sweeps struct {
 	*reverify.Sweeper
 	server *Server
 }
 
 // Progress is how far a sweep has come, and how many images run that no sweep can judge.
-func (v verification) Progress() reverify.Progress {
+func (v sweeps) Progress() reverify.Progress {
 	p := v.Sweeper.Progress()
 	p.Unimported = int64(v.server.answerer.Use.Unimported())
 	return p

@@ -638,7 +638,7 @@ func (s *Server) keepStreams(ctx context.Context) error {
 // handleAdmin serves administrators beside the Kubernetes API.
 func (s *Server) handleAdmin(worker *queue.Worker) {
 	s.Web.Handle(admin.UserPath, admin.User())
-	s.Web.Handle(admin.VerificationPath, admin.Verification(verification{s.Sweeper, s}))
+	s.Web.Handle(admin.VerificationPath, admin.Verification(sweeps{s.Sweeper, s}))
 	s.Web.Handle(admin.SpoolPath, admin.Spool(s.pushes.administered()))
 	s.Web.Handle(admin.ImportsPath, admin.Imports(s.pushes.ask))
 	s.Web.Handle(admin.SummaryPath, admin.Get(func(query url.Values) (summary, error) { return s.summary(query, worker) }))
