@@ -79,12 +79,9 @@ func (o *clientOptions) completeNames(cmd *cobra.Command) {
 		if cmd.Flags().Lookup(flag) == nil {
 			continue
 		}
-		err := cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		cli.CompleteBy(cmd, flag, func(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			return o.complete(cmd, begun, known)
 		})
-		if err != nil {
-			panic(err) // it was completed before
-		}
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/tidewaiter/tidewaiter/internal/cli"
+	"github.com/tidewaiter/tidewaiter/internal/server/servertest"
 )
 
 // tidewaiter images, which is kubectl images, shows what the pods of a namespace run: each image
@@ -58,23 +60,22 @@ func TestImagesOfPods(t *testing.T) {
 	create("shop", "other", l.b.Host+"/team/app:v1", "")
 
 	short := func(called string) string { return l.digests[called][len("sha256:"):][:12] }
+	// What clusters run is followed, also what this one runs, so it is listed a moment later.
 	lists := func(want []string, args ...string) {
 		t.Helper()
-		stdout, stderr, code := l.run(append([]string{"images"}, args...)...)
-		var got []string
-		for line := range strings.Lines(stdout) {
-			if cells := strings.Fields(line); !strings.HasPrefix(line, "  ") && cells[0] != "IMAGE" && cells[0] != "NAMESPACE" {
-				got = append(got, strings.Join(cells, " "))
+		servertest.Eventually(t, fmt.Sprintf("%q lists %q", args, want), func() bool {
+			stdout, _, code := l.run(append([]string{"images"}, args...)...)
+			var got []string
+			for line := range strings.Lines(stdout) {
+				if cells := strings.Fields(line); !strings.HasPrefix(line, "  ") && cells[0] != "IMAGE" && cells[0] != "NAMESPACE" {
+					got = append(got, strings.Join(cells, " ")+" ")
+				}
 			}
-		}
-		if code != cli.ExitOK || len(got) != len(want) {
-			t.Fatalf("%q: exit code %d: %s%s", args, code, stdout, stderr)
-		}
-		for _, w := range want {
-			if !slices.ContainsFunc(got, func(line string) bool { return strings.HasPrefix(line+" ", w) }) {
-				t.Errorf("%q lacks %q:\n%s", args, w, stdout)
+			lacks := func(w string) bool {
+				return !slices.ContainsFunc(got, func(line string) bool { return strings.HasPrefix(line, w) })
 			}
-		}
+			return code == cli.ExitOK && len(got) == len(want) && !slices.ContainsFunc(want, lacks)
+		})
 	}
 	team := []string{app + " " + short("new") + " NoPolicy 4 ", app + " " + short("old") + " NoPolicy 1 ", "nowhere.invalid/x/y:1 Unknown Unknown 1 "}
 	lists(team, "-n", "team")

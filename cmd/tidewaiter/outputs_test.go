@@ -237,6 +237,8 @@ func init() { completionPatience = time.Minute } // on a machine that is busy, t
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	l := newLooking(t)
+	cli.Completing.Store(true)
+	defer cli.Completing.Store(false)
 	for _, tt := range []struct {
 		args []string // without --kubeconfig, which stands behind the verb
 		want []string // all that is completed

@@ -26,6 +26,7 @@ import (
 
 // run carries out one command line and returns the exit code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	cli.Completing.Store(cli.Completes(args))
 	return execute(ctx, newRootCommand(), args, stdin, stdout, stderr)
 }
 

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
+	"weak"
 
 	"k8s.io/klog/v2"
 
@@ -35,6 +37,18 @@ func tidewaiterReading(t *testing.T, stdin string, args ...string) (code int, st
 	var out, errOut servertest.LogBuffer
 	code = execute(t.Context(), root, args, strings.NewReader(stdin), &out, &errOut)
 	return code, out.String(), errOut.String()
+}
+
+// TestCommandsAreNotKept: nothing keeps a command line when it has ended. It is not parallel,
+// because completions, which other tests ask for, are kept.
+func TestCommandsAreNotKept(t *testing.T) {
+	kept := weak.Make(newRootCommand())
+	for range 10 {
+		if runtime.GC(); kept.Value() == nil {
+			return
+		}
+	}
+	t.Error("all verbs of a command line are still in memory")
 }
 
 func TestMisuseIsExplained(t *testing.T) {

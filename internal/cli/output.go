@@ -37,13 +37,6 @@ func (o *Output) AddFlag(cmd *cobra.Command, people string, formats ...string) {
 	Complete(cmd, "output", formats...)
 }
 
-// Complete has shells complete the value of a flag.
-func Complete(cmd *cobra.Command, flag string, values ...string) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the verb has no such flag
-	}
-}
-
 // Set is part of pflag.Value.
 func (o *Output) Set(format string) error {
 	if !slices.Contains(o.formats, format) {
