@@ -625,57 +625,23 @@ func (u *underFaults) checkPods(at int, ran []*ranPod) {
 }
 
 // checkStored compares all that is stored, kind by kind, as of one revision: the servers' answers
-// byte by byte, and their revisions with those of etcd's keys.
+// byte by byte, and their revisions with those of etcd's keys. If that takes so long that etcd has
+// forgotten the revision, it begins again.
 func (u *underFaults) checkStored() {
 	t := u.t
-	head, err := u.rest(0).Get().AbsPath(imagesPath).Param("limit", "1").DoRaw(t.Context())
-	var list metav1.PartialObjectMetadataList
-	must(t, errors.Join(err, json.Unmarshal(head, &list)))
-	at := list.ResourceVersion
-	client, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(u.etcd.Servers, ",")})
-	must(t, err)
-	defer client.Close()
-	rev, err := strconv.ParseInt(at, 10, 64)
-	must(t, err)
-	stored := map[string]string{}
-	for from, end := "/tidewaiter/", clientv3.GetPrefixRangeEnd("/tidewaiter/"); ; {
-		page, err := client.Get(t.Context(), from, clientv3.WithRange(end), clientv3.WithKeysOnly(), clientv3.WithRev(rev), clientv3.WithLimit(5000), clientv3.WithSort(clientv3.SortByKey, clientv3.SortAscend))
-		must(t, err)
-		for _, kv := range page.Kvs {
-			stored[strconv.FormatInt(kv.ModRevision, 10)] = string(kv.Key)
-		}
-		if !page.More {
-			break
-		}
-		from = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
-	}
-	all := map[string]map[string]metav1.PartialObjectMetadata{} // by the path of their kind, and by name
+	var stored map[string]string
+	var all map[string]map[string]metav1.PartialObjectMetadata // by the path of their kind, and by name
+	harness.Eventually(t, func() (err error) {
+		at := u.revision()
+		stored = u.keysAt(at)
+		all, err = u.sameAt(at)
+		return err
+	})
 	objects := 0
-	for _, path := range u.storedKinds() {
-		var first []byte
-		// Servers learn from each other when a registry last confirmed a tag.
-		harness.Eventually(t, func() error {
-			for i := range u.Servers {
-				raw, err := u.rest(i).Get().AbsPath(path).Param("resourceVersion", at).Param("resourceVersionMatch", "Exact").DoRaw(t.Context())
-				if err != nil {
-					return fmt.Errorf("server %d lists %s at %s: %w", i, path, at, err)
-				}
-				if i == 0 {
-					first = raw
-				} else if !bytes.Equal(raw, first) {
-					return fmt.Errorf("server %d has other %s at revision %s: %s", i, path, at, firstDifference(raw, first))
-				}
-			}
-			return nil
-		})
-		var list metav1.PartialObjectMetadataList
-		must(t, json.Unmarshal(first, &list))
-		all[path] = map[string]metav1.PartialObjectMetadata{}
-		for _, item := range list.Items {
-			all[path][item.Name] = item
-			key, ok := stored[item.ResourceVersion]
-			if !ok || !strings.HasSuffix(key, "/"+item.Name) {
-				t.Errorf("%s %s is at revision %s, at which etcd has %q", path, item.Name, item.ResourceVersion, key)
+	for path, items := range all {
+		for name, item := range items {
+			if key, ok := stored[item.ResourceVersion]; !ok || !strings.HasSuffix(key, "/"+name) {
+				t.Errorf("%s %s is at revision %s, at which etcd has %q", path, name, item.ResourceVersion, key)
 			}
 			objects++
 		}
@@ -696,6 +662,64 @@ func (u *underFaults) checkStored() {
 	if _, there := all[policiesPath]["base"]; there != (u.policy == "there") && u.policy != "" {
 		t.Errorf("the policy is there: %v; the last answer was %q", there, u.policy)
 	}
+}
+
+// revision is the revision that a server has now.
+func (u *underFaults) revision() string {
+	head, err := u.rest(0).Get().AbsPath(imagesPath).Param("limit", "1").DoRaw(u.t.Context())
+	var list metav1.PartialObjectMetadataList
+	must(u.t, errors.Join(err, json.Unmarshal(head, &list)))
+	return list.ResourceVersion
+}
+
+// keysAt returns etcd's keys at a revision, by the revision of their last write.
+func (u *underFaults) keysAt(at string) map[string]string {
+	t := u.t
+	client, err := clientv3.New(clientv3.Config{Endpoints: strings.Split(u.etcd.Servers, ",")})
+	must(t, err)
+	defer client.Close()
+	rev, err := strconv.ParseInt(at, 10, 64)
+	must(t, err)
+	stored := map[string]string{}
+	for from, end := "/tidewaiter/", clientv3.GetPrefixRangeEnd("/tidewaiter/"); ; {
+		page, err := client.Get(t.Context(), from, clientv3.WithRange(end), clientv3.WithKeysOnly(), clientv3.WithRev(rev), clientv3.WithLimit(5000), clientv3.WithSort(clientv3.SortByKey, clientv3.SortAscend))
+		must(t, err)
+		for _, kv := range page.Kvs {
+			stored[strconv.FormatInt(kv.ModRevision, 10)] = string(kv.Key)
+		}
+		if !page.More {
+			return stored
+		}
+		from = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
+	}
+}
+
+// sameAt returns the objects of each kind that all servers list at a revision, by the path of their
+// kind and by name. It fails if the servers differ: they learn from each other when a registry last
+// confirmed a tag.
+func (u *underFaults) sameAt(at string) (map[string]map[string]metav1.PartialObjectMetadata, error) {
+	all := map[string]map[string]metav1.PartialObjectMetadata{}
+	for _, path := range u.storedKinds() {
+		var first []byte
+		for i := range u.Servers {
+			raw, err := u.rest(i).Get().AbsPath(path).Param("resourceVersion", at).Param("resourceVersionMatch", "Exact").DoRaw(u.t.Context())
+			if err != nil {
+				return nil, fmt.Errorf("server %d lists %s at %s: %w", i, path, at, err)
+			}
+			if i == 0 {
+				first = raw
+			} else if !bytes.Equal(raw, first) {
+				return nil, fmt.Errorf("server %d has other %s at revision %s: %s", i, path, at, firstDifference(raw, first))
+			}
+		}
+		var list metav1.PartialObjectMetadataList
+		must(u.t, json.Unmarshal(first, &list))
+		all[path] = map[string]metav1.PartialObjectMetadata{}
+		for _, item := range list.Items {
+			all[path][item.Name] = item
+		}
+	}
+	return all, nil
 }
 
 // storedKinds are the paths of all kinds that are stored: those that can be watched.
