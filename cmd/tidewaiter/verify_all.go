@@ -177,7 +177,7 @@ func notImported(n int64) string {
 	if n == 1 {
 		return "1 image that runs is not imported"
 	}
-	return fmt.Sprintf("%d images that run are not imported", n)
+	return tablecells.Quantity(n, "image") + " that run are not imported"
 }
 
 // checkGiven returns an error for a flag with an empty value, such as an unset variable of a shell:

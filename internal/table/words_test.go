@@ -38,7 +38,7 @@ var (
 // bounds are messages in which a number is a constant, or is more than one for another reason.
 var bounds = []string{
 	"%d pages of %d", "refuse %d of the pods", "%d pod logs are being read", "transform or decode %d objects", "first %d of %d tags", "the base %s lists %d images", "%d imports of this user",
-	"%d helpers run", "%d times what was read", "has nothing in %d of %d repositories", "is empty or deleted: %d references", "%d times in the meantime", "%d of its packages", "holds %d keys; several", "%d labels",
+	"%d helpers run", "%d times what was read", "has nothing in %d of %d repositories", "%d of %d references could not be judged", "is empty or deleted: %d references", "%d times in the meantime", "%d of its packages", "holds %d keys; several", "%d labels",
 }
 
 // A message that counts things counts one of them in the singular: it calls Quantity or Clause.
